@@ -360,7 +360,7 @@ int fa_samples_summary(const float *samples_us, int count, double *ret_median_us
     for (int i = 0; i < count; i++)
         if (!(samples_us[i] > 0 && samples_us[i] < INFINITY))
             return FA_EINVAL;
-    float *sorted = malloc((size_t)count * sizeof *sorted);
+    FA_ENDS(fa_free_at) float *sorted = malloc((size_t)count * sizeof *sorted);
     if (sorted == NULL)
         return FA_ENOMEM;
     memcpy(sorted, samples_us, (size_t)count * sizeof *sorted);
@@ -369,6 +369,5 @@ int fa_samples_summary(const float *samples_us, int count, double *ret_median_us
     *ret_median_us = ((double)sorted[(count - 1) / 2] + (double)sorted[count / 2]) / 2;
     *ret_low_us = (double)sorted[k > 0 ? k - 1 : 0];
     *ret_high_us = (double)sorted[k > 0 ? count - k : count - 1];
-    free(sorted);
     return 0;
 }

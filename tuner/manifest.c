@@ -265,7 +265,7 @@ static void read_scratch(struct fa_spec_reading *r)
     int at = -1;
     cJSON_ArrayForEach (argument, fa_json_member(r->json, "arguments")) {
         fa_element element = FA_ELEMENT_FP32;
-        fa_buf bytes = {0};
+        FA_ENDS(fa_buf_free) fa_buf bytes = {0};
         at++;
         if (r->rc != 0 || strcmp(fa_spec_text(argument, "is"), "scratch") != 0)
             continue;
@@ -285,7 +285,6 @@ static void read_scratch(struct fa_spec_reading *r)
         fa_spec_memory(r, !bytes.failed);
         scratch->expr = take_expression(
             r, &(cJSON){.type = cJSON_String, .valuestring = bytes.data}, "arguments[%d]", at);
-        fa_buf_free(&bytes);
     }
 }
 

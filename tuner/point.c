@@ -376,6 +376,20 @@ int fa_space_launches(const fa_task *task, const fa_candidate *candidate, int co
     return p->rc;
 }
 
+bool fa_launch_is_left_out(const fa_launch_shape *launch)
+{
+    return launch->grid[0] == 0 && launch->grid[1] == 0 && launch->grid[2] == 0;
+}
+
+int fa_launch_shaped(fa_driver *driver, const fa_launch_shape *launch, fa_function function,
+                     void **arguments, fa_stream stream, fa_diag *diag)
+{
+    return fa_launch_is_left_out(launch)
+               ? 0
+               : fa_launch_how(driver, function, launch->grid, launch->block, launch->how,
+                               (uint32_t)launch->smem_bytes, stream, arguments, diag);
+}
+
 /* ---- what the models share ----------------------------------------------------------------------*/
 enum {
     SCHEDULERS = 4,      /* per SM, each with a quarter of the registers */

@@ -86,11 +86,9 @@ static void put_signature(fa_buf *out, const fa_family *family, const fa_config 
 
 static int finish_source(fa_buf *source, fa_buf *ret_source, fa_diag *diag)
 {
-    if (source->failed) {
-        fa_buf_free(source);
-        return fa_fail(diag, FA_ENOMEM, "rendering: out of memory");
-    }
+    FA_OR_RETURN(fa_have(!source->failed, "rendering", diag));
     *ret_source = *source;
+    *source = (fa_buf){0};
     return 0;
 }
 
@@ -163,7 +161,7 @@ int fa_render(const fa_templates *templates, const fa_task *task, const fa_candi
     const fa_family *family = task->families->family[candidate->family];
     struct define defines[DEFINES_MAX];
     char name[FA_NAME_MAX + 8];
-    fa_buf out = {0};
+    FA_ENDS(fa_buf_free) fa_buf out = {0};
     snprintf(name, sizeof name, "%s.cu", family->name);
     define_problem(&out, task->problem, family->takes, task->gpu);
     put_defines(&out, defines, list_defines(family, candidate, defines));
@@ -190,7 +188,7 @@ int fa_render_reference(const fa_templates *templates, const fa_task *task, fa_b
     fa_config none = {.count = 0};
     fa_candidate preset;
     struct define defines[DEFINES_MAX];
-    fa_buf out = {0};
+    FA_ENDS(fa_buf_free) fa_buf out = {0};
     int rc = fa_json_text(operation->document, features ? "reference_of_features" : "reference",
                           &name, operation->name, diag);
     if (rc == FA_ENOTFOUND)
@@ -213,10 +211,7 @@ int fa_render_reference(const fa_templates *templates, const fa_task *task, fa_b
     }
     if (!specified)
         put_file(&out, checks);
-    if (rc != 0) {
-        fa_buf_free(&out);
-        return rc;
-    }
+    FA_OR_RETURN(rc);
     put_signature(&out, NULL, &none, problem, takes, task->gpu);
     return finish_source(&out, ret_source, diag);
 }

@@ -215,14 +215,13 @@ static int open_point(fa_point *ret_point, const fa_task *task, int family, fa_d
 int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_points, fa_diag *diag)
 {
     const fa_family_list *families = task->families;
-    fa_tensor_list list = {.count = 0};
-    fa_buf reasons = {0};
+    FA_ENDS(fa_tensors_free) fa_tensor_list list = {.count = 0};
+    FA_ENDS(fa_buf_free) fa_buf reasons = {0};
     bool specific = false;
     int rc = 0;
     /* Can all be passed that is of these sizes? */
     if (fa_operation_of(task->problem)->specification[0] != 0)
         FA_OR_RETURN(fa_tensors_read(task->problem, &list, diag));
-    fa_tensors_free(&list);
     for (int i = 0; i < families->count && (rc == 0 || rc == FA_ENOTSUP); i++) {
         fa_diag why;
         rc = fa_family_supports(families->family[i], task->problem, task->gpu, &why);
@@ -247,7 +246,6 @@ int fa_families_choose(const fa_task *task, bool *ret_serves, int64_t *ret_point
                            task->gpu->name,
                            reasons.data != NULL ? reasons.data : "none is for its architecture");
     }
-    fa_buf_free(&reasons);
     return rc;
 }
 

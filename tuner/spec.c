@@ -132,9 +132,8 @@ static void check_expressions(struct fa_spec_reading *r, const fa_operation *ope
         char room[32];
         const cJSON *is = fa_json_member(operation->document, keys[i]);
         const char *text = fa_json_expression(is, room);
-        fa_expr *expr = NULL;
+        FA_ENDS(fa_expr_free) fa_expr *expr = NULL;
         int rc = text != NULL ? fa_operation_expr(operation, text, &expr, r->diag) : 0;
-        fa_expr_free(&expr);
         if (is != NULL && text == NULL)
             fa_spec_fault(r, "\"%s\" must be an expression", keys[i]);
         else if (rc != 0)

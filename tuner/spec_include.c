@@ -406,7 +406,7 @@ static bool leave_out(fa_includes *all, int from, const struct directive *found,
 static void read_text(fa_includes *all, int from, bool own)
 {
     struct fa_spec_reading *r = all->r;
-    fa_buf out = {0};
+    FA_ENDS(fa_buf_free) fa_buf out = {0};
     long number = 1;
     const char *text = all->file[from].text, *kept = text;
     for (const char *line = text, *end; *line != 0 && r->rc == 0;
@@ -440,12 +440,11 @@ static void read_text(fa_includes *all, int from, bool own)
             fa_source_guard(r->json, &out);
         fa_spec_memory(r, !out.failed);
     }
-    if (own || r->rc != 0) {
-        fa_buf_free(&out);
+    if (own || r->rc != 0)
         return;
-    }
     free((void *)(uintptr_t)text);
     all->file[from].text = out.data;
+    out = (fa_buf){0};
 }
 
 struct fa_cut_text *fa_includes_read_own(struct fa_spec_reading *r, const char *source,

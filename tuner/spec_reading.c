@@ -406,9 +406,10 @@ static bool is_passed(const cJSON *argument)
 /* One of several launches whose kernel takes some arguments takes those of its parameters' names, if all have one. */
 static void add_names(cJSON *launch, cJSON *arguments, const char *parameters)
 {
-    char name[FA_NAME_MAX], *copy = strdup(parameters != NULL ? parameters : ""), *rest = copy,
-                            *one;
-    cJSON *argument, *names = cJSON_CreateArray();
+    FA_ENDS(fa_free_at) char *copy = strdup(parameters != NULL ? parameters : "");
+    FA_ENDS(fa_json_end) cJSON *names = cJSON_CreateArray();
+    char name[FA_NAME_MAX], *rest = copy, *one;
+    cJSON *argument;
     int passed = 0;
     bool all = copy != NULL && copy[0] != 0;
     cJSON_ArrayForEach (argument, arguments)
@@ -420,10 +421,7 @@ static void add_names(cJSON *launch, cJSON *arguments, const char *parameters)
         fa_json_push(names, cJSON_CreateString(name));
     }
     if (all && cJSON_GetArraySize(names) != passed)
-        fa_json_add(launch, "arguments", names);
-    else
-        cJSON_Delete(names);
-    free(copy);
+        fa_json_add(launch, "arguments", names), names = NULL;
 }
 
 /* Adds to the numbers among the arguments, where they have no "type", that of their parameter, as far as its words say it; and to
@@ -492,7 +490,7 @@ static void find_kernel(struct fa_spec_reading *r, const char *place, int source
     const bool none = strncmp(left, "nothing", 7) == 0, instance = strchr(named, '<') != NULL;
     int candidates = 0;
     const int count = fa_cut_kernels(r->cut, (size_t)source, kernel, KERNELS_MAX);
-    fa_buf names = {0};
+    FA_ENDS(fa_buf_free) fa_buf names = {0};
     if (named[0] != 0 && !read_expression(named, name)) {
         fa_spec_fault(r,
                       "%s\"%.100s\" is no kernel: write its name, with the arguments of a "
@@ -524,7 +522,6 @@ static void find_kernel(struct fa_spec_reading *r, const char *place, int source
                       place, found->name);
     else
         take_kernel(r, found, named, launch);
-    fa_buf_free(&names);
 }
 
 /* Finds the kernel and the answer's, which is of the same text unless it has its own. A cubin has one instance of a template:

@@ -160,7 +160,7 @@ static char *template_folder(fa_templates *templates, const char *path)
 static int read_files(fa_templates *templates, const char *path, const char *folder, int *found,
                       fa_diag *diag)
 {
-    struct dirent **entry = NULL;
+    FA_ENDS(fa_free_at) struct dirent **entry = NULL;
     const int count = scandir(path, &entry, NULL, NULL);
     int rc = count >= 0        ? 0
              : errno == ENOENT ? fa_fail(diag, FA_ENOTFOUND, "there is no such folder")
@@ -181,7 +181,6 @@ static int read_files(fa_templates *templates, const char *path, const char *fol
                            found, diag);
         free(entry[i]);
     }
-    free(entry);
     return rc;
 }
 

@@ -89,23 +89,11 @@ static inline int fa_call_take_memory(const fa_call *call, void *brought, size_t
     return rc;
 }
 
-/* Of a config, or of sizes, that the launch is not for. */
-static inline bool fa_launch_is_left_out(const fa_launch_shape *launch)
-{
-    return launch->grid[0] == 0 && launch->grid[1] == 0 && launch->grid[2] == 0;
-}
-
+/* Of a config, or of sizes, that the launch is not for (point.c). */
+bool fa_launch_is_left_out(const fa_launch_shape *launch);
 /* A launch of the function, which takes as many of the arguments as its kernel does; none that is left out. */
-static inline int fa_launch_shaped(fa_driver *driver, const fa_launch_shape *launch,
-                                   fa_function function, void **arguments, fa_stream stream,
-                                   fa_diag *diag)
-{
-    return fa_launch_is_left_out(launch)
-               ? 0
-               : fa_launch_how(driver, function, launch->grid, launch->block, launch->how,
-                               (uint32_t)launch->smem_bytes, stream, arguments, diag);
-}
-
+int fa_launch_shaped(fa_driver *driver, const fa_launch_shape *launch, fa_function function,
+                     void **arguments, fa_stream stream, fa_diag *diag);
 static inline int fa_call_launches(const fa_call *call)
 {
     return call->composed != NULL ? call->composed->launches.count : 1;

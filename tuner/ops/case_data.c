@@ -205,7 +205,7 @@ int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case
                       void *context, fa_case_data **ret_data, fa_diag *diag)
 {
     int rc = 0;
-    fa_case_data *data = malloc(sizeof *data);
+    FA_ENDS(fa_case_data_close) fa_case_data *data = malloc(sizeof *data);
     FA_OR_RETURN(fa_have(data != NULL, "the data of a proof", diag));
     memset(data, 0xff, sizeof *data); /* every place is -1 */
     data->seed = seed;
@@ -232,10 +232,8 @@ int fa_case_data_make(const fa_problem *cases, int count, uint64_t seed, fa_case
                     fcntl(data->fd, F_ADD_SEALS,
                           F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0))
         rc = fa_fail(diag, FA_EIO, "the data of a proof cannot be sealed: %s", strerror(errno));
-    if (rc != 0)
-        fa_case_data_close(&data);
-    else
-        *ret_data = data;
+    if (rc == 0)
+        *ret_data = data, data = NULL;
     return rc;
 }
 
@@ -250,17 +248,15 @@ void fa_case_data_close(fa_case_data **data)
 /* ---- the worker's way to it ------------------------------------------------------------------*/
 int fa_case_data_open(const char *path, fa_case_data **ret_data, fa_diag *diag)
 {
-    fa_case_data *data = calloc(1, sizeof *data);
+    FA_ENDS(fa_case_data_close) fa_case_data *data = calloc(1, sizeof *data);
     FA_OR_RETURN(fa_have(data != NULL, "the data of a proof", diag));
     const int fd = data->fd = open(path, O_RDONLY | O_CLOEXEC);
     int rc = fd >= 0
                  ? fa_case_data_read(data, 0, data, sizeof *data, diag)
                  : fa_fail(diag, FA_EIO, "the data of a proof at %s: %s", path, strerror(errno));
     data->fd = fd;
-    if (rc != 0)
-        fa_case_data_close(&data);
-    else
-        *ret_data = data;
+    if (rc == 0)
+        *ret_data = data, data = NULL;
     return rc;
 }
 

@@ -426,13 +426,12 @@ enum { RAGGED_ELEMENTS = 1 << 20 /* of all tensors of a ragged case */ };
 /* Elements of all tensors; UINT64_MAX: no problem. */
 static uint64_t elements_of(const fa_problem *problem)
 {
-    fa_tensor_list list;
+    FA_ENDS(fa_tensors_free) fa_tensor_list list = {.count = 0};
     uint64_t elements = 0;
     if (fa_problem_check(problem, NULL) != 0 || fa_tensors_read(problem, &list, NULL) != 0)
         return UINT64_MAX;
     for (int t = 0; t < list.count; t++)
         elements += list.at[t].elements;
-    fa_tensors_free(&list);
     return elements;
 }
 

@@ -467,6 +467,7 @@ static uint64_t surrogate_next(fa_search *walk)
     if (s->gp.dims == 0)
         begin(walk, s);
     int count = 0, first = 4 + (s->choices > 0 ? s->choices : 1);
+    FA_ENDS(fa_free_at)
     fa_known *list = malloc((walk->count + 1) * sizeof *list); /* with a cost, the cheapest first */
     if (list == NULL) {
         walk->no_memory = true;
@@ -476,10 +477,8 @@ static uint64_t surrogate_next(fa_search *walk)
         if (walk->known[i].cost > 0)
             list[count++] = walk->known[i];
     qsort(list, (size_t)count, sizeof *list, compare_costs);
-    if (count + walk->pending < first || count < 4) {
-        free(list);
+    if (count + walk->pending < first || count < 4)
         return draw(walk);
-    }
     struct hope best = {FA_NO_POINT, -1};
     model(walk, s, list, count);
     for (int i = 0; i < ELITE && i < count; i++)
@@ -487,7 +486,6 @@ static uint64_t surrogate_next(fa_search *walk)
     uint64_t drawn = 0;
     for (int i = 0; i < DRAWN && drawn != FA_NO_POINT; i++)
         consider(walk, s, drawn = draw(walk), &best);
-    free(list);
     for (int i = 0; i < 30; i++) { /* uphill from the best of them */
         uint64_t from = best.rank;
         if (from == FA_NO_POINT)

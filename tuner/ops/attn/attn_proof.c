@@ -84,8 +84,8 @@ static int fill_pages(const fa_attn_case *what, const fa_attn_lists *lists, int3
 {
     static const int32_t of_none[] = {-1, INT32_MAX, INT32_MIN};
     int32_t page = what->problem.page, next = 0;
-    int32_t *order = malloc(((size_t)what->num_pages + 1) * sizeof *order),
-            *used = words + lists->used;
+    int32_t *used = words + lists->used;
+    FA_ENDS(fa_free_at) int32_t *order = malloc(((size_t)what->num_pages + 1) * sizeof *order);
     FA_OR_RETURN(fa_have(order != NULL, "pages", diag));
     for (int32_t i = 0; i < what->num_pages; i++) { /* all of them in any order */
         const uint64_t random = fa_random(what->seed, ((uint64_t)1 << 50) + (uint64_t)i);
@@ -107,7 +107,6 @@ static int fill_pages(const fa_attn_case *what, const fa_attn_lists *lists, int3
             used[row[i]] = here;
         }
     }
-    free(order);
     return 0;
 }
 
