@@ -102,12 +102,12 @@ static void draw_text(fa_buf *out, int depth, bool reals)
     static const char *const leaves[] = {"q", "k",        "b", "h", "hk",   "len_k", "3",
                                          "7", "d[q - k]", "n", "x", "t[h]", "score", "0.5 * k * k"};
     static const char *const two[] = {
-        "+", "-", "*", "//", "%", "<", "<=", "==", "!=", "and", "or", "&", "|"};
+        "+", "-", "*", "//", "%", "<", "<=", "==", "!=", "and", "or", "&", "|", "<<", ">>"};
     static const char *const before[] = {"",         "",     "",      "",     "min", "max",
                                          "ceil_div", "abs",  "-",     "not",  "int", "exp",
                                          "tanh",     "sqrt", "floor", "float"};
     enum { CHOICE = 3, CALL, OF_ONE = 7 };
-    const int64_t which = draw(reals ? 16 : 10), op = draw(13);
+    const int64_t which = draw(reals ? 16 : 10), op = draw(15);
     const bool part = reals && (which >= CHOICE || op < 11);
     if (depth == 0 || draw(6) == 0) {
         fa_buf_text(out, leaves[draw(reals ? 14 : 11)]);

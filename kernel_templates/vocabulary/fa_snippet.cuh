@@ -90,10 +90,25 @@ template <class T> FA_DEVICE SnippetSpan<T> operator*(SnippetSpan<T> a, SnippetS
 }
 template <class T> FA_DEVICE SnippetSpan<T> operator~(SnippetSpan<T> a) { return {~a.high, ~a.low}; }
 template <class T> FA_DEVICE SnippetSpan<T> snippet_any_bits() { return {(T)((u64)1 << (8 * sizeof(T) - 1)), (T)(((u64)1 << (8 * sizeof(T) - 1)) - 1)}; }
-template <class T> FA_DEVICE SnippetSpan<T> operator|(SnippetSpan<T>, SnippetSpan<T>) { return snippet_any_bits<T>(); }
+// The bits in which numbers of a span may differ: those of the highest one in which its ends do, and below.
+template <class T> FA_DEVICE T snippet_open_bits(SnippetSpan<T> a) {
+    u64 open = (u64)(a.low ^ a.high);
+    for (int by = 1; by < 64; by *= 2) open |= open >> by;
+    return (T)open;
+}
+template <class T> FA_DEVICE SnippetSpan<T> operator|(SnippetSpan<T> a, SnippetSpan<T> b) {
+    const T x = snippet_open_bits(a), y = snippet_open_bits(b);
+    if (x < 0 || y < 0) return snippet_any_bits<T>();
+    return {(a.low & ~x) | (b.low & ~y), a.low | b.low | x | y};
+}
 template <class T> FA_DEVICE SnippetSpan<T> operator&(SnippetSpan<T> a, SnippetSpan<T> b) {
-    if (a.low < 0 && b.low < 0) return snippet_any_bits<T>();
-    return {0, a.low < 0 ? b.high : b.low < 0 ? a.high : snippet_lower(a.high, b.high)};
+    const T x = snippet_open_bits(a), y = snippet_open_bits(b);
+    if (y == 0 && b.low < 0 && ((u64)~b.low & ((u64)~b.low + 1)) == 0) return {a.low & b.low, a.high & b.low};   // down to a multiple of a power of 2
+    if (a.low < 0 && b.low < 0 && (x < 0 || y < 0)) return snippet_any_bits<T>();
+    const SnippetSpan<T> less = {0, a.low < 0 ? b.high : b.low < 0 ? a.high : snippet_lower(a.high, b.high)};
+    if (x < 0 || y < 0) return less;
+    const SnippetSpan<T> bits = {a.low & ~x & b.low & ~y, (a.low | x) & (b.low | y)};
+    return a.low < 0 && b.low < 0 ? bits : SnippetSpan<T>{snippet_upper(bits.low, less.low), snippet_lower(bits.high, less.high)};
 }
 template <class T> FA_DEVICE SnippetSpan<int> operator<(SnippetSpan<T> a, SnippetSpan<T> b) { return {a.high < b.low, a.low < b.high}; }
 template <class T> FA_DEVICE SnippetSpan<int> operator<=(SnippetSpan<T> a, SnippetSpan<T> b) { return {a.high <= b.low, a.low <= b.high}; }
@@ -187,12 +202,19 @@ template <class T> FA_DEVICE T snippet_rest(T a, T b) {
     else return a % b + (a % b != 0 && (a % b < 0) != (b < 0) ? b : 0);
 }
 template <class T> FA_DEVICE T snippet_left(T a, T b) {
-    if constexpr (SnippetKind<T>::span) return snippet_any_bits<decltype(a.low)>();
-    else return b < 0 || b > 63 ? 0 : (T)((u64)a << b);
+    if constexpr (SnippetKind<T>::span) {
+        const auto most = snippet_any_bits<decltype(a.low)>().high;
+        const bool fits = b.low >= 0 && b.high < (int)sizeof most * 8 - 1 && a.low >= -(most >> b.high) && a.high <= most >> b.high;
+        if (!fits) return snippet_any_bits<decltype(a.low)>();
+        const decltype(a.low) one = 1;
+        return a * T{one << b.low, one << b.high};
+    } else return b < 0 || b > 63 ? 0 : (T)((u64)a << b);
 }
 template <class T> FA_DEVICE T snippet_right(T a, T b) {
-    if constexpr (SnippetKind<T>::span) return snippet_any_bits<decltype(a.low)>();
-    else return b < 0 || b > 63 ? 0 : (T)((i64)a >> b);
+    if constexpr (SnippetKind<T>::span) {
+        if (b.low < 0 || b.high > 63) return snippet_any_bits<decltype(a.low)>();
+        return snippet_hull<decltype(a.low)>((i64)a.low >> b.low, (i64)a.low >> b.high, (i64)a.high >> b.low, (i64)a.high >> b.high);
+    } else return b < 0 || b > 63 ? 0 : (T)((i64)a >> b);
 }
 // Of a span: all that is meant are numbers; nothing is known of the like.
 FA_DEVICE bool snippet_is_number(SnippetSpan<float> a) { return snippet_has_bounds(a); }
