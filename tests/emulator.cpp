@@ -526,32 +526,30 @@ void map_copy(void *to, u32 from) {
     proxy_fence();
     meet(copy_maps, args);
 }
-const char *read_operand(u64 descriptor, bool across, int k, int first, int rows, u16 *ret) {
+const char *read_operand(u64 descriptor, bool across, int first, int rows, u16 *ret, int width, u64 &sum) {
     const u32 start = (u32)(descriptor & 0x3fff) << 4, leading = (u32)(descriptor >> 16 & 0x3fff) << 4;
     const u32 eight = (u32)(descriptor >> 32 & 0x3fff) << 4;
     if (descriptor >> 62 == 0) return "a descriptor without swizzled rows";
-    const u32 mode = 4 - (u32)(descriptor >> 62), width = 16u << mode;   // bytes of a row of a slab
-    for (int i = 0; i < rows; i++) {
-        const int row = first + i;
-        const u32 address = across ? start + row / (width / 2) * leading + k / 8 * eight + k % 8 * width + row % (width / 2) * 2
-                                   : start + row / 8 * eight + row % 8 * width + k * 2;
+    const u32 mode = 4 - (u32)(descriptor >> 62), bytes = 16u << mode;   // of a row of a slab
+    for (int i = 0; i < 2 * rows; i++) {
+        const int k = across ? i % 16 : i % 2 * 8, own = across ? i / 16 * 8 : i / 2, row = first + own;
+        const u32 address = across ? start + row / (bytes / 2) * leading + k / 8 * eight + k % 8 * bytes + row % (bytes / 2) * 2
+                                   : start + row / 8 * eight + row % 8 * bytes + k * 2;
         const u32 at = swizzled(address, mode) - kSharedFirst;
         if (at >= shared_bytes) return "address outside shared memory";
         if (here->flying[at / 16]) return "shared memory is touched while a copy is on its way there";
         if (here->unfenced[at / 16] != 0) return "what a thread wrote to shared memory is used without a proxy fence";
-        memcpy(ret + i, shared_memory + at, 2);
+        u64 halves[2];
+        memcpy(halves, shared_memory + at, 16);
+        sum = mixed(mixed(sum, halves[0]), halves[1]);
+        for (int e = 0; e < 8; e++) ret[(across ? k : k + e) * width + (across ? own + e : own)] = (u16)(halves[e / 4] >> 16 * (e % 4));
     }
     return nullptr;
 }
 u64 read_operands(const GroupProduct &p, u32 quadrant, Elements &ret) {
     u64 sum = 0;
-    const char *wrong = nullptr;
-    for (int k = 0; k < 16 && wrong == nullptr; k++) {
-        if (!p.from_registers) wrong = read_operand(p.a, p.a_across, k, (int)quadrant * 16, 16, ret.a[k]);
-        if (wrong == nullptr) wrong = read_operand(p.b, p.b_across, k, 0, p.columns, ret.b[k]);
-        for (int i = 0; i < 16 && !p.from_registers; i++) sum = mixed(sum, ret.a[k][i]);
-        for (int j = 0; j < p.columns; j++) sum = mixed(sum, ret.b[k][j]);
-    }
+    const char *wrong = p.from_registers ? nullptr : read_operand(p.a, p.a_across, (int)quadrant * 16, 16, ret.a[0], 16, sum);
+    if (wrong == nullptr) wrong = read_operand(p.b, p.b_across, 0, p.columns, ret.b[0], 256, sum);
     if (wrong != nullptr) fail(wrong);
     return sum;
 }

@@ -133,8 +133,8 @@ struct Flight {
 inline Flight flights[kBlocksMost];
 inline Flight &flight() { return flights[here - blocks]; }
 
-// Of an operand at `k`: rows from `first` on. K runs along its rows, or across them. Each element's bytes must be such as `seen` takes.
-const char *read_operand(u64 descriptor, bool across, int k, int first, int rows, u16 *ret);
+// Rows of an operand from `first` on, by K, which runs along its rows or across them; 16 bytes lie together, and must be such as `seen` takes.
+const char *read_operand(u64 descriptor, bool across, int first, int rows, u16 *ret, int width, u64 &sum);
 // Those of a warp's part of a product, A's first, as they lie in shared memory now; returns a sum over them.
 struct Elements {
     u16 a[16][16], b[16][256];   // by K

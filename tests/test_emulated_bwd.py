@@ -451,7 +451,7 @@ def gradients_of_what_texts_read_are_right():
     for seed, case_of, kernel, room, *lists in ((1, Case, KERNEL, 4096), (6, Case, KERNEL, 2048), (12, Case, KERNEL, 2048), (8, ShortCase, REFERENCE, 4096), (5, HopperCase, HOPPER, 2048), (3, Case, KERNEL, 1536),
                                                 (2, WideCase, WIDE, 2048), (2, Case, KERNEL, 2048, 24), (5, HopperCase, HOPPER, 2048, 24), (6, WideCase, WIDE, 2048, 27)):
         prove_some(1, seed, lambda dice: held(case_of(dice), room, *lists), kernel)
-    find_each(held(narrow(HopperCase(random.Random(1)), 64, [2, 4, 2, 300, 330], D_LSE=1), 2048, 24), (
+    find_each(held(narrow(HopperCase(random.Random(1)), 64, [2, 2, 1, 140, 260], D_LSE=1), 2048, 24), (
         ("key + i % kWide * 32", "key"), ("seen &= ~told[i][0]", "seen &= ~told[i][1]"), ("whole |= told[i][1]", "whole |= seen")), HOPPER)
 
 
@@ -503,7 +503,7 @@ def a_text_that_is_done_wrong_is_found():
     for one, more in ((of_hopper, (("s[i] = 0.0f;", ""),)), (of_d_128, (("ds[i / 2] &= other;", ""), ("dp[i] AS_KEPT - deltas[row]", "dp[i]")))):
         find_each(one, (*lists, *more, ("is_clear(meets, tile, L::kOfKeys ? s.seq_q : 2147483647)", "true"), ("w.head += walk.head;", ""), ("weights[i / 2] &= other;", ""), ("weight * slope_at(weight, slope)", "weight"),
                         ("query_place(key + 8)", "query_place(key)")), HOPPER)
-    find_each(narrow_wide([1, 4, 2, 300, 450], SCORE_SNIPPET=1, MASK_SNIPPET=1), (
+    find_each(narrow_wide([1, 4, 2, 130, 450], SCORE_SNIPPET=1, MASK_SNIPPET=1), (
         *lists, ("is_clear(meets, tile, L::kOfKeys ? s.seq_q : 2147483647)", "true"), ("job.first_head() + at.head", "job.first_head()"), ("weights[4 * j + i / 2] &= kept;", ""),
         ("bent[i / 2] &= kept;", ""), ("if (!seen) s[i] = 0.0f;", ""), ("weight * slope_at(weight, slope)", "weight"), ("query_place(row + 8)", "query_place(row)")), WIDE)
     short = bent(plain_case(CAUSAL=0))
