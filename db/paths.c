@@ -246,10 +246,11 @@ static int open_lock_file(const char *store_path, int *ret_fd, fa_diag *diag)
     struct stat st;
     FA_OR_RETURN(fa_db_check_directory(store_path, diag));
     snprintf(path, sizeof path, "%s" FA_LOCK_ENDING, store_path);
-    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    FA_ENDS(fa_close_at)
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
         (st.st_mode & 022) == 0) {
-        *ret_fd = fd;
+        *ret_fd = fd, fd = -1;
         return 0;
     }
     const int code = fd >= 0 || errno == ENXIO ? FA_ESTORE : fa_db_errno(errno);
@@ -259,8 +260,6 @@ static int open_lock_file(const char *store_path, int *ret_fd, fa_diag *diag)
     else
         fa_fail(diag, code == FA_ENOTFOUND ? FA_EIO : code, "cannot open %s: %s", path,
                 strerror(errno));
-    if (fd >= 0)
-        close(fd);
     return code == FA_ENOTFOUND ? FA_EIO : code;
 }
 
@@ -298,11 +297,11 @@ static fa_lock *new_lock(fa_store *store, const char *name, bool shared)
 int fa_lock_of_file(const char *store_path, const char *name, bool shared, fa_lock **ret_lock,
                     fa_diag *diag)
 {
-    fa_lock *lock = new_lock(NULL, name, shared);
+    FA_ENDS(fa_free_at) fa_lock *lock = new_lock(NULL, name, shared);
     int rc = lock == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory")
                           : open_lock_file(store_path, &lock->fd, diag);
     if (rc == 0 && set_byte(lock, shared ? F_RDLCK : F_WRLCK) == 0) {
-        *ret_lock = lock;
+        *ret_lock = lock, lock = NULL;
         return 0;
     }
     if (rc == 0) {
@@ -312,7 +311,6 @@ int fa_lock_of_file(const char *store_path, const char *name, bool shared, fa_lo
                            strerror(errno));
         close(lock->fd);
     }
-    free(lock);
     return rc;
 }
 
@@ -342,15 +340,13 @@ static int lock_on_server(fa_store *store, const char *name, bool shared, fa_loc
     for (const fa_lock *held = store->postgres->locks; held != NULL; held = held->next)
         if (strcmp(held->name, name) == 0 && !(held->shared && shared))
             return FA_EBUSY;
-    fa_lock *lock = new_lock(store, name, shared);
+    FA_ENDS(fa_free_at) fa_lock *lock = new_lock(store, name, shared);
     FA_OR_RETURN(fa_have(lock != NULL, "a lock", diag));
     int rc = try_server(store, lock, &had, diag);
-    if (rc != 0 || had != 1) {
-        free(lock);
+    if (rc != 0 || had != 1)
         return rc != 0 ? rc : FA_EBUSY;
-    }
     lock->next = store->postgres->locks;
-    *ret_lock = store->postgres->locks = lock;
+    *ret_lock = store->postgres->locks = lock, lock = NULL;
     return 0;
 }
 

@@ -358,10 +358,9 @@ static char *own_sql(const char *sql)
             fa_buf_append(&out, at++, 1);
         }
     }
-    if (!out.failed && out.data != NULL)
-        return out.data;
-    fa_buf_free(&out);
-    return NULL;
+    if (out.failed)
+        fa_buf_free(&out);
+    return out.data;
 }
 
 enum { PLACES = 48, NUMBER = 24 };
@@ -479,17 +478,15 @@ static void postgres_column(fa_statement *statement, int index, fa_value *ret_va
 /* ---- statements -----------------------------------------------------------------------------*/
 static int postgres_exec(fa_store *store, const char *sql, fa_diag *diag)
 {
-    char *own = own_sql(sql);
+    FA_ENDS(fa_free_at) char *own = own_sql(sql);
     FA_OR_RETURN(fa_have(own != NULL, "an answer", diag));
-    int rc = fa_postgres_command(store, own, NULL, diag);
-    free(own);
-    return rc;
+    return fa_postgres_command(store, own, NULL, diag);
 }
 
 static int postgres_prepare(fa_store *store, fa_statement *statement, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
-    struct prepared *prepared = calloc(1, sizeof *prepared);
+    FA_ENDS(fa_free_at) struct prepared *prepared = calloc(1, sizeof *prepared);
     FA_ENDS(fa_free_at) char *own = own_sql(statement->sql);
     PGresult *result = NULL;
     int rc = 0;
@@ -504,12 +501,9 @@ static int postgres_prepare(fa_store *store, fa_statement *statement, fa_diag *d
                          fa_pq.sendPrepare(postgres->connection, prepared->name, own, 0, NULL),
                          &result, diag);
     }
-    if (rc != 0) {
-        free(prepared);
-        return rc;
-    }
+    FA_OR_RETURN(rc);
     fa_pq.clear(result);
-    statement->handle = prepared;
+    statement->handle = prepared, prepared = NULL;
     return 0;
 }
 

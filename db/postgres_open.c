@@ -362,7 +362,7 @@ int fa_store_open(const char *path, fa_store_mode mode, const fa_store_spare *sp
 {
     if (ret_note != NULL)
         ret_note->text[0] = 0;
-    fa_store *store = calloc(1, sizeof *store);
+    FA_ENDS(fa_free_at) fa_store *store = calloc(1, sizeof *store);
     FA_OR_RETURN(fa_have(store != NULL, "a store", diag));
     store->pid = getpid();
     store->read_only = mode == FA_STORE_READ_ONLY;
@@ -372,9 +372,7 @@ int fa_store_open(const char *path, fa_store_mode mode, const fa_store_spare *sp
     int rc = path != NULL && fa_store_is_address(path)
                  ? open_server(store, path, diag)
                  : fa_sqlite_open(store, path, ret_note, diag);
-    if (rc != 0)
-        free(store);
-    else
-        *ret_store = store;
+    if (rc == 0)
+        *ret_store = store, store = NULL;
     return rc;
 }

@@ -459,7 +459,7 @@ static int rename_all(const char *path, char ret_aside[FA_STORE_PATH_MAX + 64], 
 /* Another process may set the file aside meanwhile, or another program write into it. */
 static int set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag)
 {
-    fa_lock *lock = NULL;
+    FA_ENDS(fa_lock_release) fa_lock *lock = NULL;
     fa_sqlite_header kind = FA_HEADER_UNKNOWN;
     uint32_t version;
     const int64_t until = fa_db_now_ms() + FA_STORE_BUSY_MS;
@@ -480,7 +480,6 @@ static int set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag)
     if (rc == FA_ECORRUPT && (rc = rename_all(store->path, aside, diag)) == 0)
         fa_fail(ret_note, 0, "store %s was corrupt; it was kept as %s and a new store begins empty",
                 store->path, aside);
-    fa_lock_release(&lock);
     store->damaged = false;
     return rc;
 }

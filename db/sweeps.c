@@ -171,7 +171,7 @@ static int need_sweep(fa_store *store, const char *key, int64_t *ret_id, fa_diag
 
 int fa_store_sweep_read(fa_store *store, const char *key, fa_sweep *ret_sweep, fa_diag *diag)
 {
-    fa_sweep *row = NULL;
+    FA_ENDS(fa_free_at) fa_sweep *row = NULL;
     size_t count = 0;
     int64_t id = 0;
     int rc = need_sweep(store, key, &id, diag);
@@ -179,7 +179,6 @@ int fa_store_sweep_read(fa_store *store, const char *key, fa_sweep *ret_sweep, f
         return rc;
     if (count == 1)
         *ret_sweep = *row;
-    free(row);
     return count == 1
                ? 0
                : fa_fail(diag, FA_ECORRUPT,

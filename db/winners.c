@@ -39,7 +39,7 @@ static int cubin_exists(fa_store *store, const char *key, bool *ret_exists, fa_d
 /* CUBIN_COLUMNS; the row is not valid when the bytes are not those of that key. */
 static void read_cubin(fa_query *query, const char *key, fa_cubin_record *ret_record)
 {
-    fa_cubin_record record = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record record = {0};
     char stored[FA_HASH_HEX], now[FA_HASH_HEX];
     fa_read_copy(query, record.key, sizeof record.key);
     fa_read_copy(query, record.entry, sizeof record.entry);
@@ -55,12 +55,11 @@ static void read_cubin(fa_query *query, const char *key, fa_cubin_record *ret_re
     }
     if (query->rc == 0 && (record.bytes = malloc(record.size)) == NULL)
         fa_read_fail(query, FA_ENOMEM);
-    if (query->rc != 0) {
-        fa_cubin_record_free(&record);
+    if (query->rc != 0)
         return;
-    }
     memcpy(record.bytes, bytes, record.size);
     *ret_record = record;
+    record = (fa_cubin_record){0};
 }
 
 /* FA_ENOTFOUND when there is none, FA_ECORRUPT when it was read whole and is not what was stored. */

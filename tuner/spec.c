@@ -394,17 +394,16 @@ static const char *split(const char *path, char folder[PATH_MAX])
 
 int fa_spec_open(const char *path, const fa_operation **ret_operation, fa_diag *diag)
 {
-    char folder[PATH_MAX], *text = NULL;
+    char folder[PATH_MAX];
     const char *name = split(path, folder);
     const size_t size = strlen(name);
     struct fa_spec_reading r = {.where = path, .folder = folder, .diag = diag};
     if (name[0] == '.')
         fa_spec_fault(&r, "a specification is a file NAME.cu or NAME.json");
-    text = read_named(&r, name, "");
+    FA_ENDS(fa_free_at) char *text = read_named(&r, name, "");
     if (r.rc == 0)
         r.rc = read_all(name, folder, text, NULL, size > 3 && strcmp(name + size - 3, ".cu") == 0,
                         ret_operation, diag);
-    free(text);
     return r.rc;
 }
 

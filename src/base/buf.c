@@ -130,12 +130,10 @@ int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit)
 {
     *buf = (fa_buf){0};
     /* O_NONBLOCK: opening a FIFO must not hang. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    FA_ENDS(fa_close_at) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return errno == ENOENT || errno == ENOTDIR ? FA_ENOTFOUND : FA_EIO;
-    int rc = fa_buf_read_fd(buf, fd, limit);
-    close(fd);
-    return rc;
+    return fa_buf_read_fd(buf, fd, limit);
 }
 
 int fa_input_read(fa_buf *buf, const char *path, size_t limit, fa_diag *diag)
@@ -631,7 +629,8 @@ int fa_owned_open(const char *path, const char *what, int *ret_fd, fa_diag *diag
     char directory[PATH_MAX];
     fa_directory_of(path, directory);
     /* O_NONBLOCK: opening a FIFO must not hang. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW), rc = 0;
+    FA_ENDS(fa_close_at) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    int rc = 0;
     if (fd < 0)
         return fa_fail(diag, errno == ENOENT || errno == ENOTDIR ? FA_ENOTFOUND : FA_EIO,
                        "%s %s: %s", what, path,
@@ -644,10 +643,8 @@ int fa_owned_open(const char *path, const char *what, int *ret_fd, fa_diag *diag
         rc = fa_owned_check(&st, path, what, "the file", diag);
     if (rc == 0)
         rc = fa_owned_check(&folder, path, what, "its directory", diag);
-    if (rc != 0)
-        close(fd);
-    else
-        *ret_fd = fd;
+    if (rc == 0)
+        *ret_fd = fd, fd = -1;
     return rc;
 }
 
@@ -656,7 +653,7 @@ int fa_own_token(const char *path, unsigned refused, size_t least, size_t room, 
 {
     struct stat st;
     FA_ENDS(fa_buf_free) fa_buf text = {0};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    FA_ENDS(fa_close_at) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     int rc = 0;
     if (fd < 0 || fstat(fd, &st) != 0 || fa_buf_read_fd(&text, fd, 4096) != 0)
         rc = fa_fail(diag, FA_EIO, "the token file %s cannot be read", path);
@@ -664,8 +661,6 @@ int fa_own_token(const char *path, unsigned refused, size_t least, size_t room, 
         rc = fa_fail(diag, FA_EUNTRUSTED,
                      "the token file %s is another user's, or others can %s it: chmod 600 it", path,
                      (refused & 044) != 0 ? "read" : "write to");
-    if (fd >= 0)
-        close(fd);
     size_t size = text.size, plain = 0;
     while (size > 0 && strchr("\r\n \t", text.data[size - 1]) != NULL)
         size--;

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The size of the character that `text` begins with, as UTF-8, and its code; 0: it is none, or is overlong, a surrogate
  * or beyond the last. Reads no byte behind one that does not belong to the character. */
@@ -53,6 +54,11 @@ static inline void fa_free_at(void *pointer) /* what the pointer at this address
     void *at;
     memcpy(&at, pointer, sizeof at);
     free(at);
+}
+static inline void fa_close_at(int *fd) /* -1: there is none */
+{
+    if (*fd >= 0)
+        close(*fd);
 }
 /* The mutex, from here to the end of the scope. */
 #define FA_HOLDS(mutex) \

@@ -62,7 +62,7 @@ int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_
     bool is_short;
     int rc = 0;
     FA_OR_RETURN(check_depth(text, size, where, diag));
-    cJSON *json = parse(text, size, &end, &is_short);
+    FA_ENDS(fa_json_end) cJSON *json = parse(text, size, &end, &is_short);
     FA_OR_RETURN(fa_have(!is_short, where, diag));
     if (json == NULL) {
         int line = 1;
@@ -85,10 +85,8 @@ int fa_json_parse(const char *text, size_t size, const char *where, cJSON **ret_
         for (const cJSON *b = a->next; rc == 0 && b != NULL && a->string != NULL; b = b->next)
             if (strcmp(a->string, b->string) == 0)
                 rc = fa_fail(diag, FA_EINVAL, "%s: key \"%s\" appears twice", where, a->string);
-    if (rc != 0)
-        cJSON_Delete(json);
-    else
-        *ret_json = json;
+    if (rc == 0)
+        *ret_json = json, json = NULL;
     return rc;
 }
 
@@ -110,15 +108,12 @@ int fa_json_next_line(fa_json_lines *lines, size_t longest, cJSON **ret_json, fa
 
 int fa_json_parse_object(const char *text, const char *where, cJSON **ret_json, fa_diag *diag)
 {
-    cJSON *json = NULL;
+    FA_ENDS(fa_json_end) cJSON *json = NULL;
     int rc = text != NULL ? fa_json_parse(text, strlen(text), where, &json, NULL) : 0;
     *ret_json = NULL;
     FA_OR_RETURN(fa_have(rc != FA_ENOMEM, where, diag));
-    if (!cJSON_IsObject(json)) {
-        cJSON_Delete(json);
-        json = NULL;
-    }
-    *ret_json = json;
+    if (cJSON_IsObject(json))
+        *ret_json = json, json = NULL;
     return 0;
 }
 

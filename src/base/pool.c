@@ -363,7 +363,7 @@ static bool give_waited_time(fa_child *child)
 static void take_messages(fa_child *child)
 {
     while (!child->stopped) {
-        fa_message message = {0};
+        FA_ENDS(fa_message_free) fa_message message = {0};
         fa_diag diag;
         size_t used;
         int rc = fa_message_decode(child->input.data, child->input.size, &message, &used, &diag);
@@ -377,7 +377,6 @@ static void take_messages(fa_child *child)
         child->input.size -= used;
         child->deadline_ns = 0;
         child->events.message(child, &message);
-        fa_message_free(&message);
     }
 }
 
@@ -447,14 +446,11 @@ int fa_child_start(fa_loop *loop, const char *path, char *const *arguments,
     pid_t pid;
     if (loop->count == FA_LOOP_CHILDREN_MAX)
         return fa_fail(diag, FA_EINVAL, "at most %d workers run at once", FA_LOOP_CHILDREN_MAX);
-    fa_child *child = calloc(1, sizeof *child);
+    FA_ENDS(fa_free_at) fa_child *child = calloc(1, sizeof *child);
     int rc = child == NULL ? fa_fail(diag, FA_EWORKER, "cannot start the worker %s: %s", path,
                                      strerror(ENOMEM))
                            : start_process(path, arguments, environment, &pid, &fd, diag);
-    if (rc != 0) {
-        free(child);
-        return rc;
-    }
+    FA_OR_RETURN(rc);
     child->pid = pid;
     child->events = *events;
     child->context = context;
@@ -463,7 +459,7 @@ int fa_child_start(fa_loop *loop, const char *path, char *const *arguments,
     child->next = loop->first;
     loop->first = child;
     loop->count++;
-    *ret_child = child;
+    *ret_child = child, child = NULL;
     return 0;
 }
 

@@ -251,11 +251,10 @@ fa_expr_value fa_problem_evaluate(const fa_problem *problem, const fa_expr *expr
 double fa_problem_work(const fa_problem *p, const char *key)
 {
     const char *text = fa_json_string(fa_operation_of(p)->document, key);
-    fa_expr *expr = NULL;
+    FA_ENDS(fa_expr_free) fa_expr *expr = NULL;
     fa_expr_value value = {.kind = FA_EXPR_NONE};
     if (text != NULL && fa_operation_expr(fa_operation_of(p), text, &expr, NULL) == 0)
         value = fa_problem_evaluate(p, expr);
-    fa_expr_free(&expr);
     return fa_expr_number(value);
 }
 

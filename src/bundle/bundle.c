@@ -102,7 +102,7 @@ int fa_output_check(const char *path, fa_diag *diag)
     target target;
     char folder[PATH_MAX];
     struct stat st, other;
-    fa_buf text = {0};
+    FA_ENDS(fa_buf_free) fa_buf text = {0};
     bool key = false;
     int rc = find_target(path, &target, diag);
     if (rc == 0)
@@ -115,7 +115,6 @@ int fa_output_check(const char *path, fa_diag *diag)
         const size_t size = text.size;
         key = fa_is_key(text.data);
         explicit_bzero(text.data, size);
-        fa_buf_free(&text);
     }
     if (key)
         return fa_fail(
@@ -249,23 +248,19 @@ static int check_file(fa_bundle *bundle, int fd, fa_diag *diag)
 
 int fa_bundle_open(const char *path, bool owned, fa_bundle **ret_bundle, fa_diag *diag)
 {
-    int fd = -1;
+    FA_ENDS(fa_close_at) int fd = -1;
     if (path == NULL || path[0] == 0 || strlen(path) >= FA_STORE_PATH_MAX)
         return fa_fail(diag, FA_EINVAL, "a bundle needs a path of 1 to %d bytes",
                        FA_STORE_PATH_MAX - 1);
-    fa_bundle *bundle = calloc(1, sizeof *bundle);
+    FA_ENDS(fa_bundle_close) fa_bundle *bundle = calloc(1, sizeof *bundle);
     FA_OR_RETURN(fa_have(bundle != NULL, "a bundle", diag));
     memcpy(bundle->path, path, strlen(path) + 1);
     bundle->owned = owned;
     int rc = open_file(bundle, &fd, diag);
     if (rc == 0)
         rc = check_file(bundle, fd, diag);
-    if (fd >= 0)
-        close(fd);
-    if (rc != 0)
-        fa_bundle_close(&bundle);
-    else
-        *ret_bundle = bundle;
+    if (rc == 0)
+        *ret_bundle = bundle, bundle = NULL;
     return rc;
 }
 
@@ -431,7 +426,7 @@ static void describe_cubin(const fa_winner_record *winner, fa_cubin_record *cubi
 int fa_bundle_winners(fa_bundle *bundle, fa_winner_record **ret_rows, size_t *ret_count,
                       fa_diag *diag)
 {
-    fa_winner_record *rows = NULL;
+    FA_ENDS(fa_free_at) fa_winner_record *rows = NULL;
     size_t count = 0, i = 0;
     int rc = fa_store_winners_by_cubin(bundle->store, &rows, &count, diag);
     while (rc == 0 && i < count)
@@ -444,11 +439,8 @@ int fa_bundle_winners(fa_bundle *bundle, fa_winner_record **ret_rows, size_t *re
                      "version that is not known here: name the file of a kernel of your own first, "
                      "as it was then, as in `fa-tune import KERNEL.cu FILE`",
                      bundle->path, bundle->info.winners - (int)count, bundle->info.winners);
-    if (rc != 0) {
-        free(rows);
-        return rc;
-    }
-    *ret_rows = rows;
+    FA_OR_RETURN(rc);
+    *ret_rows = rows, rows = NULL;
     *ret_count = count;
     return 0;
 }

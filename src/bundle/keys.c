@@ -240,8 +240,9 @@ int fa_keys_secret(const char *file, fa_secret_key *ret_secret, fa_diag *diag)
     unsigned char public[crypto_sign_PUBLICKEYBYTES], again[crypto_sign_SECRETKEYBYTES];
     char path[FA_STORE_PATH_MAX];
     struct stat st;
-    fa_buf text = {0};
-    int fd = -1, rc = 0;
+    FA_ENDS(fa_buf_free) fa_buf text = {0};
+    FA_ENDS(fa_close_at) int fd = -1;
+    int rc = 0;
     if (file == NULL)
         rc = place("/minisign.key", path, diag);
     else if (snprintf(path, sizeof path, "%s", file) >= (int)sizeof path)
@@ -278,8 +279,6 @@ int fa_keys_secret(const char *file, fa_secret_key *ret_secret, fa_diag *diag)
     }
     if (text.data != NULL)
         explicit_bzero(text.data, text.size);
-    fa_buf_free(&text);
-    close(fd);
     return rc;
 }
 
@@ -295,19 +294,16 @@ static int try_key(const char *path, const char *name, const fa_signature *signa
                    const void *bytes, size_t size, fa_bundle_info *info, fa_diag *diag)
 {
     fa_public_key key;
-    fa_buf text = {0};
-    int fd = -1, rc = fa_owned_open(path, "trusted key", &fd, diag);
-    if (rc != 0)
-        return rc;
-    rc = fa_buf_read_fd(&text, fd, FA_MINISIGN_MAX);
-    close(fd);
+    FA_ENDS(fa_buf_free) fa_buf text = {0};
+    FA_ENDS(fa_close_at) int fd = -1;
+    FA_OR_RETURN(fa_owned_open(path, "trusted key", &fd, diag));
+    int rc = fa_buf_read_fd(&text, fd, FA_MINISIGN_MAX);
     if (rc != 0)
         fa_fail(diag, rc, "trusted key %s cannot be read, or is too large", path);
     else if (!fa_public_parse(text.data, &key))
         rc = fa_fail(diag, FA_ECORRUPT,
                      "trusted key %s is no public key of minisign's format: mend or remove it",
                      path);
-    fa_buf_free(&text);
     if (rc != 0 || memcmp(key.id, signature->signature.id, sizeof key.id) != 0)
         return rc;
     if (!fa_signature_holds(signature, &key, bytes, size))
@@ -323,7 +319,7 @@ static int try_key(const char *path, const char *name, const fa_signature *signa
 int fa_verify(char *text, const void *bytes, size_t size, fa_bundle_info *info, fa_diag *diag)
 {
     char folder[FA_STORE_PATH_MAX], path[FA_STORE_PATH_MAX + NAME_MAX + 1];
-    struct dirent **entry = NULL;
+    FA_ENDS(fa_free_at) struct dirent **entry = NULL;
     fa_signature signature;
     if (!fa_signature_parse(text, &signature))
         return fa_fail(diag, FA_ECORRUPT, "its signature is not in minisign's format");
@@ -341,6 +337,5 @@ int fa_verify(char *text, const void *bytes, size_t size, fa_bundle_info *info, 
             rc = try_key(path, entry[i]->d_name, &signature, bytes, size, info, diag);
         free(entry[i]);
     }
-    free(entry);
     return rc < 0 ? rc : 0;
 }

@@ -152,7 +152,7 @@ int fa_trials_from_json(const cJSON *json, fa_study_trial **ret_rows, size_t *re
 int fa_trials_from_evidence(const char *evidence, fa_study_trial **ret_rows, size_t *ret_count,
                             fa_diag *diag)
 {
-    cJSON *json;
+    FA_ENDS(fa_json_end) cJSON *json = NULL;
     fa_list list = {0};
     int rc = fa_json_parse_object(evidence, "evidence", &json, diag);
     const cJSON *trials = fa_json_member(json, "trials"), *item;
@@ -161,7 +161,6 @@ int fa_trials_from_evidence(const char *evidence, fa_study_trial **ret_rows, siz
             break;
         rc = read_trial(item, &list, NULL);
     }
-    cJSON_Delete(json);
     rc = rc == FA_ENOMEM ? fa_fail(diag, rc, "out of memory for evidence") : 0;
     return fa_trials_end(&list, rc, ret_rows, ret_count, diag);
 }

@@ -123,7 +123,7 @@ static int show_bundle(cli_run *run)
 {
     const char *file = run->options->operand;
     fa_bundle_info info;
-    fa_bundle_item *item = NULL;
+    FA_ENDS(fa_free_at) fa_bundle_item *item = NULL;
     cli_table table = {0};
     size_t count = 0, kept = 0;
     FA_OR_RETURN(fa_bundle_inspect(file, &item, &count, &info, &run->diag));
@@ -145,7 +145,6 @@ static int show_bundle(cli_run *run)
     cli_table_put(&table, "problem|GPU|origin|>time|config", &run->out);
     put_bundle(&run->out, file, &info);
     fa_buf_text(&run->out, "whole: every hash is right and every cubin is what its winner says\n");
-    free(item);
     return 0;
 }
 
@@ -292,7 +291,7 @@ static int show_why(cli_run *run)
     fa_request request = run->options->request;
     fa_problem bucket = fa_problem_bucket(problem);
     fa_gpu gpu;
-    fa_step *step = NULL;
+    FA_ENDS(fa_free_at) fa_step *step = NULL;
     size_t count = 0;
     FA_OR_RETURN(fa_why(run->tuner, &request, &step, &count, &gpu, &run->diag));
     fa_json_add(run->document, "problem", fa_problem_to_json(problem));
@@ -316,7 +315,6 @@ static int show_why(cli_run *run)
             fa_json_add(item, "answer", cli_json_answer(&step[i].answer));
         fa_json_push(steps, item);
     }
-    free(step);
     return 0;
 }
 
@@ -606,7 +604,7 @@ static void put_result(cli_run *run, const fa_study *study, size_t count,
 int cli_rm(cli_run *run)
 {
     const cli_options *options = run->options;
-    fa_study *study = NULL;
+    FA_ENDS(fa_free_at) fa_study *study = NULL;
     fa_forgotten forgotten = {0};
     size_t listed = 0, count = 0;
     const bool problems =
@@ -631,6 +629,5 @@ int cli_rm(cli_run *run)
         qsort(study, count, sizeof *study, compare_studies);
     if (rc == 0)
         put_result(run, study, count, &forgotten);
-    free(study);
     return rc;
 }

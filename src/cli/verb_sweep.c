@@ -267,7 +267,7 @@ static int run_sweep(sweep_run *s)
     cli_run *run = s->run;
     fa_sweep_request request = request_of(run->options, &s->grid);
     fa_sweep sweep = {0};
-    fa_sweep_item *item = NULL;
+    FA_ENDS(fa_free_at) fa_sweep_item *item = NULL;
     size_t count = 0;
     s->row = calloc((size_t)s->grid.count, sizeof *s->row);
     FA_OR_RETURN(fa_have(s->row != NULL, "a sweep", &run->diag));
@@ -282,9 +282,7 @@ static int run_sweep(sweep_run *s)
     for (size_t i = 0; i < count; i++) /* those, too, that no event was about */
         if (item[i].index < s->grid.count)
             s->grid.item[item[i].index] = item[i];
-    free(item);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(rc);
     fa_json_add(run->document, "sweep", sweep_json(&sweep));
     cJSON *items = fa_json_add_array(run->document, "items");
     for (int32_t i = 0; i < s->grid.count && items != NULL; i++) {
@@ -466,10 +464,9 @@ int cli_queue(cli_run *run)
         rc = fa_list_sweeps(run->tuner, &sweep, &count, &run->diag);
     if (rc == 0 && run->options->json) {
         rc = fa_queue_write(run->tuner, &text, &run->diag);
-        cJSON *queue = cli_json_of(rc, &text);
+        FA_ENDS(fa_json_end) cJSON *queue = cli_json_of(rc, &text);
         fa_json_add(run->document, "sweeps",
                     cJSON_DetachItemFromObjectCaseSensitive(queue, "sweeps"));
-        cJSON_Delete(queue);
     } else if (rc == 0) {
         put_sweeps(&run->out, sweep, count);
         for (size_t i = 0; i < count && rc == 0; i++)

@@ -202,7 +202,7 @@ int cli_tune(cli_run *run)
     cli_progress *progress = &run->progress;
     fa_request request = options->request;
     fa_answer answer = {.size = sizeof answer};
-    fa_study_trial *ranked = NULL;
+    FA_ENDS(fa_free_at) fa_study_trial *ranked = NULL;
     cli_rows rows = {.count = 0};
     request.progress = cli_progress_event;
     request.context = progress;
@@ -229,7 +229,6 @@ int cli_tune(cli_run *run)
     rows.count = rows.count < most ? rows.count : most;
     (options->json ? print_json : print_text)(run, &answer, &rows, rank);
     status = cli_print(run);
-    free(ranked);
     return status != 0 ? status : rc;
 }
 
@@ -360,7 +359,7 @@ int cli_check(cli_run *run)
 {
     static const char absent[] = "A100"; /* where there is no GPU and none is named */
     fa_gpu gpu;
-    fa_buf logs = {0};
+    FA_ENDS(fa_buf_free) fa_buf logs = {0};
     struct checked checked = {.kernels = fa_json_add_array(run->document, "kernels"),
                               .logs = &logs};
     fa_options library = cli_library_options(run->options);
@@ -371,13 +370,12 @@ int cli_check(cli_run *run)
     fa_request request = run->options->request;
     if (request.gpu == NULL && fa_gpu_find(NULL, request.ordinal, &gpu, NULL) != 0)
         request.gpu = absent;
-    fa_checked_kernel *kernel = NULL;
+    FA_ENDS(fa_free_at) fa_checked_kernel *kernel = NULL;
     size_t count = 0;
     int rc = fa_check_kernels(run->tuner, &request, &kernel, &count, &gpu, &run->diag);
     for (size_t i = 0; i < count; i++)
         put_kernel(&checked, &kernel[i]);
     put_left(&logs, run->document, count > 0 ? kernel[0].left_out : "");
-    free(kernel);
     if (rc == 0) {
         cli_text_heading(&run->out, &run->options->request.problem, &gpu);
         fa_json_add(run->document, "gpu", fa_gpu_to_json(&gpu));
@@ -386,7 +384,6 @@ int cli_check(cli_run *run)
     cli_table_put(&checked.table, "kernel|>regs|>spill B|>shared B|>parameters B|", &run->out);
     fa_buf_text(&run->out, logs.data != NULL ? logs.data : "");
     run->out.failed |= logs.failed;
-    fa_buf_free(&logs);
     int status = rc == 0 ? cli_print(run) : 0;
     return rc != 0 ? rc : status != 0 ? status : checked.faults > 0;
 }
@@ -400,7 +397,7 @@ int cli_doctor(cli_run *run)
     fa_buf *out = &run->out;
     cJSON *checks = fa_json_add_array(run->document, "checks");
     fa_options library = cli_library_options(run->options);
-    fa_check *all = NULL;
+    FA_ENDS(fa_free_at) fa_check *all = NULL;
     size_t count = 0;
     FA_OR_RETURN(fa_doctor(&library, &all, &count, &run->diag));
     for (const fa_check *check = all; check < all + count; check++) {
@@ -418,7 +415,6 @@ int cli_doctor(cli_run *run)
         fa_buf_text(out, "\n");
         found[check->level]++;
     }
-    free(all);
     for (int i = 0; i < 3; i++)
         fa_json_add_number(run->document, levels[i], found[i]);
     int warnings = found[FA_CHECK_WARN], failures = found[FA_CHECK_FAIL];

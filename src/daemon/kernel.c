@@ -367,7 +367,7 @@ void serve_get_jobs(serve_service *service, serve_request *request)
     pthread_mutex_lock(&service->news_lock);
     for (const serve_kernel *kernel = service->kernels; kernel != NULL; kernel = kernel->next) {
         cJSON *job = cJSON_CreateObject();
-        fa_buf words = {0};
+        FA_ENDS(fa_buf_free) fa_buf words = {0};
         const int64_t started = atomic_load(&kernel->started);
         fa_problem_words(&words, &kernel->ask.request.problem, " · ", false);
         fa_json_add_text(job, "what", words.data != NULL ? words.data : "");
@@ -378,7 +378,6 @@ void serve_get_jobs(serve_service *service, serve_request *request)
         fa_json_add(job, "progress",
                     kernel->progress != NULL ? cJSON_CreateRaw(kernel->progress)
                                              : cJSON_CreateNull());
-        fa_buf_free(&words);
         fa_json_push(jobs, job);
     }
     pthread_mutex_unlock(&service->news_lock);

@@ -96,7 +96,7 @@ static int read_cubin(serve_work *work, fa_tuner *tuner, fa_diag *diag)
 {
     query *q = (query *)work;
     fa_answer answer = {.size = sizeof answer};
-    void *bytes = NULL;
+    FA_ENDS(fa_free_at) void *bytes = NULL;
     size_t size = 0;
     char hash[FA_HASH_HEX];
     memcpy(answer.cubin_key, q->key, sizeof q->key);
@@ -104,7 +104,6 @@ static int read_cubin(serve_work *work, fa_tuner *tuner, fa_diag *diag)
     fa_sha256(bytes, size, hash);
     snprintf(q->tag, sizeof q->tag, "\"%s\"", hash);
     fa_buf_append(&work->text, bytes, size);
-    free(bytes);
     return 0;
 }
 

@@ -89,7 +89,7 @@ int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, 
 {
     FA_OR_RETURN(fa_tuner_check_with(tuner, answer != NULL && ret_bytes != NULL && ret_size != NULL,
                                      "answer, ret_bytes or ret_size", diag));
-    fa_cubin_record cubin = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
     int rc = tuner->service == NULL
                  ? FA_SOURCE_NONE
                  : tuner->service->cubin(tuner, answer->cubin_key, ret_bytes, ret_size, diag);
@@ -99,7 +99,6 @@ int fa_answer_cubin(fa_tuner *tuner, const fa_answer *answer, void **ret_bytes, 
     *ret_bytes = cubin.bytes;
     *ret_size = cubin.size;
     cubin.bytes = NULL;
-    fa_cubin_record_free(&cubin);
     return 0;
 }
 
@@ -302,16 +301,12 @@ static int check_key(const char *key, char ret_name[FA_HOLD_NAME_MAX], fa_diag *
 
 static int take_hold(fa_tuner *tuner, const char *name, fa_diag *diag)
 {
-    fa_hold *hold = calloc(1, sizeof *hold);
+    FA_ENDS(fa_free_at) fa_hold *hold = calloc(1, sizeof *hold);
     FA_OR_RETURN(fa_have(hold != NULL, "a lock", diag));
-    int rc = fa_store_lock(tuner->store, name, false, &hold->lock, diag);
-    if (rc != 0) {
-        free(hold);
-        return rc;
-    }
+    FA_OR_RETURN(fa_store_lock(tuner->store, name, false, &hold->lock, diag));
     snprintf(hold->name, sizeof hold->name, "%s", name);
     hold->next = tuner->holds;
-    tuner->holds = hold;
+    tuner->holds = hold, hold = NULL;
     return 0;
 }
 

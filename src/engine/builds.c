@@ -88,7 +88,7 @@ int fa_builds_run(fa_tuner *tuner, const fa_templates *templates, const fa_nvrtc
         left += build[i].task.source != NULL;
     if (left == 0)
         return 0;
-    struct building *all = calloc(1, sizeof *all);
+    FA_ENDS(fa_free_at) struct building *all = calloc(1, sizeof *all);
     FA_OR_RETURN(fa_have(all != NULL, "compiling", diag));
     *all = (struct building){.build = build,
                              .count = count,
@@ -110,9 +110,7 @@ int fa_builds_run(fa_tuner *tuner, const fa_templates *templates, const fa_nvrtc
         fa_loop_run(&all->loop);
     fa_compile_pool_stop(&all->pool);
     fa_loop_close(&all->loop);
-    int rc = all->rc != 0 ? fa_fail(diag, all->rc, "%s", all->diag.text) : 0;
-    free(all);
-    return rc;
+    return all->rc != 0 ? fa_fail(diag, all->rc, "%s", all->diag.text) : 0;
 }
 
 void fa_builds_free(fa_build *build, int count)
@@ -252,11 +250,10 @@ int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_kern
     fa_request known;
     FA_OR_RETURN(fa_request_take(tuner, ret_kernels != NULL && ret_count != NULL,
                                  "ret_kernels or ret_count", request, &known, diag));
-    struct check *check = calloc(1, sizeof *check);
-    if (check == NULL || (check->build = calloc(SOURCES_MAX, sizeof *check->build)) == NULL) {
-        free(check);
-        return fa_fail(diag, FA_ENOMEM, "out of memory for a check");
-    }
+    FA_ENDS(fa_free_at) struct check *check = calloc(1, sizeof *check);
+    FA_OR_RETURN(
+        fa_have(check != NULL && (check->build = calloc(SOURCES_MAX, sizeof *check->build)) != NULL,
+                "a check", diag));
     check->tuner = tuner;
     check->diag = diag;
     int rc = FA_HELD(tuner, run_check(check, &known));
@@ -272,6 +269,5 @@ int fa_check_kernels(fa_tuner *tuner, const fa_request *request, fa_checked_kern
     }
     rc = fa_list_end(&list, rc, pointers, ret_kernels, ret_count, diag);
     fa_builds_free(check->build, SOURCES_MAX);
-    free(check);
     return rc;
 }

@@ -471,7 +471,7 @@ static void keep_fresh(fa_job *job, int index, fa_cubin_record *record)
 /* True when the store or a system bundle had the cubin, and it has been taken. */
 static bool take_stored(fa_job *job, int index, const char *key)
 {
-    fa_cubin_record record = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record record = {0};
     bool stored = fa_store_cubin_get(job->tuner->store, key, &record, NULL) == 0;
     if (!stored && job->tuner->system->cubin(job->tuner, key, &record) != 0)
         return false;
@@ -482,7 +482,6 @@ static bool take_stored(fa_job *job, int index, const char *key)
         if (take_cubin(job, index, record.bytes, record.size, record.log) && !stored)
             keep_fresh(job, index, &record);
     }
-    fa_cubin_record_free(&record);
     return true;
 }
 
@@ -680,6 +679,7 @@ static void ended(void *context, int index, fa_compile_result *result)
     if (result->rc == FA_ECOMPILE)
         fa_tuner_keep_failed(job->tuner, fa_job_attempt(job, index)->cubin_key, "", result->text);
     /* Without a log, where memory is short, the next run cannot judge it, and it must not be kept. */
+    FA_ENDS(fa_cubin_record_free)
     fa_cubin_record record = {.bytes = result->cubin,
                               .size = result->size,
                               .log = strdup(result->log),
@@ -707,7 +707,6 @@ static void ended(void *context, int index, fa_compile_result *result)
         give_up_family(job, index, false);
     if (clean != FA_JOB_NOBODY)
         keep_fresh(job, clean, &record);
-    fa_cubin_record_free(&record);
 }
 
 static void failed(void *context, int rc, const char *sentence)

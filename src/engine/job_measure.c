@@ -300,7 +300,7 @@ static int level_finalists(fa_job *job)
     for (int i = 0; i < count; i++)
         if (job->attempt[job->measure.finalist[i]].sample_count != rounds || rounds == 0)
             return 0; /* one has no usable times and is settled; the others stay comparable */
-    float *race = calloc((size_t)count * (size_t)rounds + 1, sizeof *race);
+    FA_ENDS(fa_free_at) float *race = calloc((size_t)count * (size_t)rounds + 1, sizeof *race);
     FA_OR_RETURN(fa_have(race != NULL, "a race", &job->diag));
     for (int i = 0; i < count; i++)
         memcpy(race + (size_t)i * (size_t)rounds, job->attempt[job->measure.finalist[i]].samples_us,
@@ -314,7 +314,6 @@ static int level_finalists(fa_job *job)
         trial->low_us = fmin(trial->low_us, trial->median_us);
         trial->high_us = fmax(trial->high_us, trial->median_us);
     }
-    free(race);
     return rc == 0 ? 0 : fa_fail(&job->diag, rc, "taking a race's drift out of its times");
 }
 
@@ -433,7 +432,7 @@ static void advance_final(fa_job *job)
         }
         if (attempt->cubin ==
             NULL) { /* of an earlier run: it was in the store when the tune began */
-            fa_cubin_record record = {0};
+            FA_ENDS(fa_cubin_record_free) fa_cubin_record record = {0};
             int rc = fa_store_cubin_get(job->tuner->store, attempt->cubin_key, &record, &job->diag);
             if (rc != 0) { /* the store's fault, not the config's */
                 fa_job_end(job, rc);
@@ -442,7 +441,6 @@ static void advance_final(fa_job *job)
             attempt->cubin = record.bytes;
             attempt->cubin_size = record.size;
             record.bytes = NULL;
-            fa_cubin_record_free(&record);
         }
         job->measure.finalist_next += job->measure.solo;
         send_trial(job, index, job->measure.solo ? PROBE_COUNT * patience(job) : 0);

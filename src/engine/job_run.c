@@ -43,7 +43,7 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_answer *
                      fa_plan *plan, fa_diag *diag)
 {
     fa_nvrtc_location nvrtc;
-    fa_study_trial *trial = NULL;
+    FA_ENDS(fa_free_at) fa_study_trial *trial = NULL;
     size_t count = 0;
     FA_OR_RETURN(fa_compiler_choose(tuner->worker_path, target->gpu.sm, &nvrtc, NULL, diag));
     if (strcmp(predicted->nvrtc, nvrtc.identity) != 0)
@@ -63,7 +63,6 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_answer *
             fa_store_cubin_exists(tuner->store, trial[i].cubin_key, &here, NULL) == 0 && here)
             plan->item[plan->count++] = one->config;
     }
-    free(trial);
     return 0;
 }
 
@@ -131,14 +130,13 @@ int fa_job_new(fa_tuner *tuner, const fa_request *request, int sm, fa_job **ret_
 static bool usable(fa_job *job, const fa_study_trial *record, int index)
 {
     const fa_trial *old = &record->trial, *today = &job->space.candidate[index].trial;
-    fa_cubin_record cubin = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
     if (old->threads != today->threads || old->smem_bytes != today->smem_bytes ||
         (old->status == FA_STATUS_MEASURED && !(old->median_us > 0)) ||
         fa_store_cubin_get(job->tuner->store, record->cubin_key, &cubin, NULL) != 0)
         return false;
     if (job->measuring)
         fa_job_read_code(job, index, cubin.bytes, cubin.size);
-    fa_cubin_record_free(&cubin);
     return true;
 }
 
@@ -393,7 +391,7 @@ static void set_up_order(fa_job *job)
 static int set_up(fa_job *job)
 {
     fa_tuner *tuner = job->tuner;
-    fa_study_trial *record = NULL;
+    FA_ENDS(fa_free_at) fa_study_trial *record = NULL;
     size_t count = 0;
     int rc = 0;
     if (job->plan.data != NULL)
@@ -412,9 +410,7 @@ static int set_up(fa_job *job)
         rc = fa_store_trials(tuner->store, &job->target.scope, &record, &count, &job->diag);
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = resume_one(job, &record[i]);
-    free(record);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(rc);
     if (job->search.search != NULL)
         fa_job_search_begin(job);
     else

@@ -437,7 +437,7 @@ static void refine(fa_tuner *tuner, const fa_target *target, fa_match *match,
         fa_problem_equal(&bucket, &target->asked) ||
         !fa_problem_equal(&bucket, &match->scope.problem))
         return;
-    struct between *b = calloc(1, sizeof *b);
+    FA_ENDS(fa_free_at) struct between *b = calloc(1, sizeof *b);
     if (b == NULL)
         return;
     b->winner = &answer->trial;
@@ -465,7 +465,6 @@ static void refine(fa_tuner *tuner, const fa_target *target, fa_match *match,
         break;
     }
     free(b->record);
-    free(b);
 }
 
 /* Explained before it is refined, which adds a sentence; the driver's proofs are asked last, of the cubin that was
@@ -503,7 +502,7 @@ int fa_look(fa_tuner *tuner, const fa_target *target, bool all, fa_lookup *found
     found->cubin = (fa_cubin_record){0};
     for (int i = fa_problem_equal(problem[0], problem[1]); i < 2; i++) {
         fa_match *match = &found->own[found->count];
-        fa_cubin_record cubin = {0};
+        FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
         fa_diag why = {{0}};
         fa_target there = *target;
         there.problem = there.scope.problem = *problem[i];
@@ -520,21 +519,17 @@ int fa_look(fa_tuner *tuner, const fa_target *target, bool all, fa_lookup *found
             judge(tuner, target, match, &cubin);
         if (rc == 0 && match->rc != 0)
             rc = fa_fail(&why, match->rc, "%s", match->why);
-        if (rc != 0) {
-            fa_cubin_record_free(&cubin);
+        if (rc != 0)
             return fa_fail(diag, rc, "%s", why.text);
-        }
         if (gone)
             match->usable = refuse(match, why.text);
         found->count++;
         const bool is_timed = fa_origin_is_timed(match->answer.origin);
         if (match->usable && (found->taken == 0 || (is_timed && !timed))) {
             fa_cubin_record_free(&found->cubin);
-            found->cubin = cubin;
+            found->cubin = cubin, cubin = (fa_cubin_record){0};
             found->taken = found->count;
             timed = is_timed;
-        } else {
-            fa_cubin_record_free(&cubin);
         }
         if (timed && !all)
             break;
@@ -725,7 +720,7 @@ int fa_bundle_inspect(const char *file, fa_bundle_item **ret_items, size_t *ret_
 {
     static const size_t pointers[] = {offsetof(fa_bundle_item, answer),
                                       offsetof(fa_bundle_item, evidence), SIZE_MAX};
-    fa_bundle *bundle = NULL;
+    FA_ENDS(fa_bundle_close) fa_bundle *bundle = NULL;
     FA_ENDS(fa_free_at) fa_winner_record *rows = NULL;
     FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
     fa_list list = {0};
@@ -747,6 +742,5 @@ int fa_bundle_inspect(const char *file, fa_bundle_item **ret_items, size_t *ret_
     rc = fa_list_end(&list, rc, pointers, ret_items, ret_count, diag);
     if (rc == 0 && ret_info != NULL)
         *ret_info = *fa_bundle_get_info(bundle);
-    fa_bundle_close(&bundle);
     return rc;
 }

@@ -425,7 +425,7 @@ int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int3
                   fa_trial *ret_trial, fa_diag *diag)
 {
     enum { LAUNCHES_MAX = 1000000 };
-    fa_study_trial *config = NULL;
+    FA_ENDS(fa_free_at) fa_study_trial *config = NULL;
     size_t count = 0, ranked = 0;
     fa_target target;
     fa_answer end;
@@ -440,7 +440,6 @@ int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int3
         ranked++;
     const bool found = (size_t)rank <= ranked;
     const fa_config chosen = found ? config[rank - 1].trial.config : (fa_config){.count = 0};
-    free(config);
     if (!space.gpu.present)
         return fa_fail(diag, FA_ENODEVICE, "a kernel runs on the GPU itself, and no %s is here",
                        space.gpu.name);

@@ -125,7 +125,7 @@ static bool fetch(program prog, int (*get_size)(program, size_t *), int (*get)(p
         return false;
     if (size == 0)
         return true;
-    char *bytes = malloc(size);
+    FA_ENDS(fa_free_at) char *bytes = malloc(size);
     if (bytes == NULL) {
         to->failed = true;
         return true;
@@ -133,7 +133,6 @@ static bool fetch(program prog, int (*get_size)(program, size_t *), int (*get)(p
     bool ok = get(prog, bytes) == RESULT_OK;
     if (ok)
         fa_buf_append(to, bytes, text ? strnlen(bytes, size) : size);
-    free(bytes);
     return ok;
 }
 
@@ -337,14 +336,13 @@ static int identify_file(const char *path, char ret_text[FA_HASH_HEX], fa_diag *
         Elf64_Ehdr header;
         unsigned char byte[PAGE];
     } first = {.byte = {0}}, last;
-    fa_buf bytes;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    FA_ENDS(fa_buf_free) fa_buf bytes = {0};
+    FA_ENDS(fa_close_at) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return fa_fail(diag, FA_ENONVRTC, "cannot open %s: %s", path, strerror(errno));
     const ssize_t size = pread(fd, first.byte, PAGE, 0);
     const off_t end = lseek(fd, 0, SEEK_END);
     const ssize_t rest = pread(fd, last.byte, PAGE, end > PAGE ? (end - PAGE + 3) / 4 * 4 : 0);
-    close(fd);
     if (size < (ssize_t)sizeof first.header || memcmp(first.header.e_ident, ELFMAG, SELFMAG) != 0)
         return fa_fail(diag, FA_ENONVRTC, "%s is not a shared library", path);
     if (first.header.e_ident[EI_CLASS] != ELFCLASS64 || first.header.e_machine != OWN_MACHINE)
@@ -355,7 +353,6 @@ static int identify_file(const char *path, char ret_text[FA_HASH_HEX], fa_diag *
     if (fa_buf_read_file(&bytes, path, MAX_LIBRARY_BYTES) != 0)
         return fa_fail(diag, FA_ENONVRTC, "cannot read %s to tell its version", path);
     fa_hash_bytes(bytes.data, bytes.size, ret_text);
-    fa_buf_free(&bytes);
     return 0;
 }
 
@@ -442,14 +439,13 @@ static void look_in_the_system(struct found *all)
     globfree(&paths);
     glob("/etc/ld.so.conf.d/*.conf", 0, NULL, &paths);
     for (size_t i = 0; i < paths.gl_pathc; i++) {
-        fa_buf text = {0};
+        FA_ENDS(fa_buf_free) fa_buf text = {0};
         char *rest = NULL;
         if (fa_buf_read_file(&text, paths.gl_pathv[i], 1 << 16) == 0 && text.size > 0)
             for (char *line = strtok_r(text.data, "\n", &rest); line != NULL;
                  line = strtok_r(NULL, "\n", &rest))
                 if (line[0] == '/')
                     look_in(line, all);
-        fa_buf_free(&text);
     }
     globfree(&paths);
     look_in("/usr/lib64", all);
@@ -541,7 +537,7 @@ int fa_nvrtc_choose(const fa_nvrtc_judge *judge, fa_nvrtc_location *ret_location
     const char *named = getenv("FA_TUNE_NVRTC");
     char here[PATH_MAX - 64], directory[PATH_MAX];
     int rc;
-    struct found *all = calloc(1, sizeof *all);
+    FA_ENDS(fa_free_at) struct found *all = calloc(1, sizeof *all);
     FA_OR_RETURN(fa_have(all != NULL, "NVRTC's places", diag));
     if (named != NULL && named[0] != 0) { /* taken or refused, never silently replaced by another */
         look_below(named, all);
@@ -573,7 +569,6 @@ int fa_nvrtc_choose(const fa_nvrtc_judge *judge, fa_nvrtc_location *ret_location
     for (int i = 0; i < all->count && judge->passed != NULL; i++)
         if (&all->at[i] != chosen && all->at[i].why[0] != 0)
             fa_buf_printf(judge->passed, "%s: %s\n", all->at[i].location.library, all->at[i].why);
-    free(all);
     return rc;
 }
 

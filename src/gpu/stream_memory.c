@@ -123,7 +123,7 @@ static int make_zero(fa_stream_memory *memory, fa_device_ptr at, size_t bytes, f
 static int allocate(fa_stream_memory *memory, size_t bytes, struct block **ret_block, fa_diag *diag)
 {
     int mode;
-    struct block *made = calloc(1, sizeof *made);
+    FA_ENDS(fa_free_at) struct block *made = calloc(1, sizeof *made);
     int rc = made == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory for a kernel")
                           : enter(memory, &mode, diag);
     if (rc == 0) {
@@ -132,14 +132,11 @@ static int allocate(fa_stream_memory *memory, size_t bytes, struct block **ret_b
         if (rc != 0)
             fa_fail_in(diag, rc, "allocating %zu bytes for a stream", bytes);
     }
-    if (rc != 0) {
-        free(made);
-        return rc;
-    }
+    FA_OR_RETURN(rc);
     made->at = made->allocated;
     made->bytes = bytes;
     made->older = memory->newest;
-    *ret_block = memory->newest = made;
+    *ret_block = memory->newest = made, made = NULL;
     return 0;
 }
 
@@ -253,7 +250,7 @@ static int make_owner(fa_stream_memory *memory, cu_graph graph, struct fa_stream
     fa_driver *driver = memory->driver;
     cu_user_object object = NULL;
     int mode, rc = 0;
-    struct fa_stream_owner *owner = calloc(1, sizeof *owner);
+    FA_ENDS(fa_free_at) struct fa_stream_owner *owner = calloc(1, sizeof *owner);
     FA_OR_RETURN(fa_have(owner != NULL, "a kernel", diag));
     owner->memory = memory;
     if (graph != NULL) {
@@ -266,10 +263,7 @@ static int make_owner(fa_stream_memory *memory, cu_graph graph, struct fa_stream
                             "cuEventCreate", "making an event for the memory of a stream");
         leave(memory, mode);
     }
-    if (rc != 0) {
-        free(owner);
-        return rc;
-    }
+    FA_OR_RETURN(rc);
     memory->stream_count += graph == NULL;
     if (graph != NULL) {
         atomic_fetch_add(&memory->references, 1);
@@ -279,6 +273,7 @@ static int make_owner(fa_stream_memory *memory, cu_graph graph, struct fa_stream
             driver->user_object_release(object, 1);
     }
     *ret_owner = rc == 0 ? owner : NULL;
+    owner = NULL;
     return rc;
 }
 

@@ -171,24 +171,21 @@ struct collecting {
 /* The config's place among the document's; -1: there is no room. */
 static int32_t place_of(document *document, const fa_config *config)
 {
-    fa_buf words = {0};
+    FA_ENDS(fa_buf_free) fa_buf words = {0};
     uint32_t at = 5381;
     fa_words_config(&words, config);
     for (size_t i = 0; i < words.size; i++)
         at = at * 33 + (unsigned char)words.data[i];
-    for (at %= SLOTS; !words.failed && document->slot[at] != 0; at = (at + 1) % SLOTS) {
-        if (strcmp(document->words[document->slot[at] - 1], words.data) == 0) {
-            fa_buf_free(&words);
+    for (at %= SLOTS; !words.failed && document->slot[at] != 0; at = (at + 1) % SLOTS)
+        if (strcmp(document->words[document->slot[at] - 1], words.data) == 0)
             return (int32_t)document->slot[at] - 1;
-        }
-    }
     if (words.failed || document->count == SLOTS / 2 ||
         fa_append(&document->words, &document->count, &document->capacity, &words.data,
                   sizeof words.data) != 0) {
         document->out->failed |= document->count < SLOTS / 2;
-        fa_buf_free(&words);
         return -1;
     }
+    words = (fa_buf){0}; /* the document's now */
     document->slot[at] = (uint32_t)document->count;
     fa_json_push(document->configs, fa_config_to_json(config));
     return (int32_t)document->count - 1;
@@ -378,10 +375,9 @@ static size_t leave_best(cJSON *configs, size_t room)
 {
     size_t gone = 0, kept = 0;
     for (cJSON *item = configs->child, *next; item != NULL; item = next) {
-        char *text = fa_json_print(item);
+        FA_ENDS(fa_free_at) char *text = fa_json_print(item);
         const size_t size = text != NULL ? strlen(text) : 0;
         const bool fits = kept < PAGE_CONFIGS && size <= room;
-        free(text);
         next = item->next;
         kept += fits;
         gone += !fits;
@@ -615,19 +611,16 @@ int report_write(fa_tuner *tuner, const fa_report_options *options, size_t most,
 int fa_write_report(fa_tuner *tuner, const fa_report_options *options, char **ret_text,
                     size_t *ret_size, fa_diag *diag)
 {
-    fa_buf out = {0};
+    FA_ENDS(fa_buf_free) fa_buf out = {0};
     FA_OR_RETURN(fa_expect(tuner != NULL && options != NULL && ret_text != NULL && ret_size != NULL,
                            "tuner, options, ret_text or ret_size", diag));
     if (options->size != sizeof *options ||
         (options->format != FA_REPORT_HTML && options->format != FA_REPORT_JSON))
         return fa_fail(diag, FA_EINVAL,
                        "the options of a report have another size, or there is no such format");
-    const int rc = report_write(tuner, options, 0, &out, NULL, diag);
-    if (rc != 0) {
-        fa_buf_free(&out);
-        return rc;
-    }
+    FA_OR_RETURN(report_write(tuner, options, 0, &out, NULL, diag));
     *ret_text = out.data;
     *ret_size = out.size;
+    out = (fa_buf){0};
     return 0;
 }

@@ -134,7 +134,7 @@ static void find_axes(const char *text, const fa_buffer *buffers, int count,
                       int ret[FA_ATTN_BUFFERS][FA_ATTN_BUFFER_DIMS])
 {
     const char *names[FA_NAMES];
-    fa_expr *e = NULL;
+    FA_ENDS(fa_expr_free) fa_expr *e = NULL;
     if (text == NULL || fa_expr_parse(text, names, fa_buffers_names(buffers, count, false, names),
                                       true, &e, NULL) != 0)
         return;
@@ -150,7 +150,6 @@ static void find_axes(const char *text, const fa_buffer *buffers, int count,
             by->op == OP_NAME && by->at[0] < FA_PLACE_LEN_Q)
             ret[from->at[0] - FA_NAME_BUFFERS][axis] = by->at[0];
     }
-    fa_expr_free(&e);
 }
 
 int fa_buffers_plan(const fa_problem *p, bool gaps, uint64_t seed,
@@ -434,7 +433,7 @@ static int parse(fa_snippet *s, const char *text, fa_diag *diag)
 {
     const char *wrong = NULL, *names[FA_NAMES];
     const int count = fa_buffers_names(s->buffer, s->buffer_count, s->mask, names);
-    fa_expr *expr = NULL;
+    FA_ENDS(fa_expr_free) fa_expr *expr = NULL;
     int rc = fa_expr_parse(text, names, count, true, &expr, diag);
     if (rc == 0 && expr->count > FA_SNIPPET_NODES)
         wrong = "is too large";
@@ -446,7 +445,6 @@ static int parse(fa_snippet *s, const char *text, fa_diag *diag)
         wrong = "is a number, where a mask is true or false: write a comparison";
     if (wrong != NULL)
         rc = fa_fail(diag, FA_EINVAL, "%s", wrong);
-    fa_expr_free(&expr);
     return rc == 0 ? 0
                    : fa_fail_in(diag, rc == FA_ENOMEM ? rc : FA_EINVAL, "%s \"%.80s\"",
                                 s->mask ? "mask" : "score", text);
@@ -750,7 +748,7 @@ fa_problem fa_fields_settle(const fa_problem *problem)
     static const char *const fields[] = {"mask", "causal", "window", "window_left", "window_right"};
     const fa_operation *operation = fa_operation_of(problem);
     fa_problem p = *problem;
-    fa_expr *e = NULL;
+    FA_ENDS(fa_expr_free) fa_expr *e = NULL;
     int32_t *is[5]; /* of attention's both passes */
     if (strcmp(operation->name, "attn_fwd") != 0 && strcmp(operation->name, "attn_bwd") != 0)
         return p;
@@ -769,6 +767,5 @@ fa_problem fa_fields_settle(const fa_problem *problem)
         *left = !*window ? 0 : l.left > INT32_MAX ? -1 : (int32_t)l.left;
         *right = !*window ? 0 : l.right > INT32_MAX ? -1 : (int32_t)l.right;
     }
-    fa_expr_free(&e);
     return p;
 }

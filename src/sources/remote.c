@@ -194,7 +194,8 @@ int fa_http_do(const fa_http_address *address, const fa_http_call *call, fa_http
                fa_diag *diag)
 {
     FA_ENDS(fa_buf_free) fa_buf out = {0}, in = {0};
-    int fd = -1, rc = open_connection(address, &fd, diag);
+    FA_ENDS(fa_close_at) int fd = -1;
+    int rc = open_connection(address, &fd, diag);
     if (rc != 0)
         return rc;
     fa_buf_printf(&out, "%s %s HTTP/1.0\r\nHost: %s\r\n", call->body != NULL ? "POST" : "GET",
@@ -214,7 +215,6 @@ int fa_http_do(const fa_http_address *address, const fa_http_call *call, fa_http
         rc = fa_fail(diag, FA_EIO, "it does not take a request");
     else
         rc = receive(fd, call, &in, diag);
-    close(fd);
     return rc != 0 ? rc : read_reply(&in, ret_reply, diag);
 }
 
@@ -447,20 +447,17 @@ int fa_service_make(const fa_options *options, fa_service **ret_service, fa_diag
     const char *file = getenv("FA_TUNE_TOKEN_FILE");
     if (address == NULL || address[0] == 0)
         return 0;
-    remote *server = calloc(1, sizeof *server);
+    FA_ENDS(fa_free_at) remote *server = calloc(1, sizeof *server);
     FA_OR_RETURN(fa_have(server != NULL, "a server", diag));
     int rc = fa_http_parse(address, &server->address, diag);
     const bool local = server->address.path[0] != 0;
     if (rc == 0 && file != NULL && file[0] != 0 && !local)
         rc = fa_own_token(file, 022, 1, sizeof server->address.token, server->address.token, diag);
-    if (rc != 0) {
-        free(server);
-        return rc;
-    }
+    FA_OR_RETURN(rc);
     /* A token says who asks, and nothing of who listens on a port. */
     server->service = (fa_service){
         .tune = tune, .cubin = get_cubin, .kernel = kernel, .give_up = give_up, .believed = local};
-    *ret_service = &server->service;
+    *ret_service = &server->service, server = NULL;
     return 0;
 }
 

@@ -58,7 +58,7 @@ static int is_bundle(const struct dirent *entry)
 static void open_place(fa_system *system, const char *path)
 {
     struct stat st;
-    struct dirent **entry = NULL;
+    FA_ENDS(fa_free_at) struct dirent **entry = NULL;
     if (stat(path, &st) != 0)
         return;
     if (!S_ISDIR(st.st_mode)) {
@@ -72,7 +72,6 @@ static void open_place(fa_system *system, const char *path)
             open_one(system, file);
         free(entry[i]);
     }
-    free(entry);
 }
 
 static void open_all(fa_system *system)
@@ -152,14 +151,13 @@ void fa_system_list(fa_source *source, const fa_problem *like, fa_list *list)
     fa_system *system = (fa_system *)source;
     open_all(system);
     for (size_t i = 0; i < system->count; i++) {
-        fa_winner_record *rows = NULL;
+        FA_ENDS(fa_free_at) fa_winner_record *rows = NULL;
         size_t count = 0;
         fa_bundle_winners_like(system->bundle[i], like, &rows, &count);
         for (size_t k = 0; k < count; k++) {
             rows[k].origin = fa_bundle_origin(rows[k].origin);
             fa_winners_add(list, &rows[k]);
         }
-        free(rows);
     }
 }
 

@@ -46,11 +46,9 @@ enum {
 static bool is_lines(const char *path)
 {
     char first = 0;
+    FA_ENDS(fa_close_at)
     int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
-    bool is = fd >= 0 && read(fd, &first, 1) == 1 && first == '{';
-    if (fd >= 0)
-        close(fd);
-    return is;
+    return fd >= 0 && read(fd, &first, 1) == 1 && first == '{';
 }
 
 void fa_lines_free(fa_lines *lines)
@@ -476,8 +474,8 @@ static int export_one(fa_tuner *tuner, fa_store *from, const fa_export_options *
                       fa_diag *diag)
 {
     fa_answer answer;
-    fa_winner_record winner;
-    fa_cubin_record cubin = {0};
+    FA_ENDS(fa_winner_record_free) fa_winner_record winner = {0};
+    FA_ENDS(fa_cubin_record_free) fa_cubin_record cubin = {0};
     FA_OR_RETURN(fa_records_answer(stored, NULL, &answer, diag));
     if (options->keep != NULL && !options->keep(options->context, &answer))
         return 0;
@@ -495,8 +493,6 @@ static int export_one(fa_tuner *tuner, fa_store *from, const fa_export_options *
         (*skipped)++;
         rc = 0;
     }
-    fa_cubin_record_free(&cubin);
-    fa_winner_record_free(&winner);
     return rc;
 }
 

@@ -56,7 +56,7 @@ static bool is_named_by_device(const fa_study *study)
 /* The caller holds `work`. */
 static int read_study(fa_tuner *tuner, const fa_scope_row *row, fa_study *study, fa_diag *diag)
 {
-    fa_winner_record winner = {0};
+    FA_ENDS(fa_winner_record_free) fa_winner_record winner = {0};
     *study = (fa_study){.size = sizeof *study,
                         .id = row->id,
                         .problem = row->scope.problem,
@@ -76,7 +76,6 @@ static int read_study(fa_tuner *tuner, const fa_scope_row *row, fa_study *study,
     if (rc == 0) {
         rc = fa_records_answer(&winner, NULL, &study->winner, diag);
         study->gpu = study->winner.gpu;
-        fa_winner_record_free(&winner);
     }
     if (rc != 0 && rc != FA_ENOTFOUND && rc != FA_ECORRUPT)
         return rc;
@@ -92,7 +91,7 @@ int fa_list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count, 
 {
     static const size_t pointers[] = {offsetof(fa_study, unread), SIZE_MAX};
     fa_list list = {0};
-    fa_scope_row *row = NULL;
+    FA_ENDS(fa_free_at) fa_scope_row *row = NULL;
     size_t rows = 0;
     FA_OR_RETURN(fa_tuner_check_with(tuner, ret_studies != NULL && ret_count != NULL,
                                      "ret_studies or ret_count", diag));
@@ -106,7 +105,6 @@ int fa_list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count, 
             fa_list_add(&list, &study, sizeof study);
     }
     pthread_mutex_unlock(&tuner->work);
-    free(row);
     rc = fa_list_end(&list, rc, pointers, ret_studies, ret_count, diag);
     /* A device calls itself "NVIDIA L4", the catalogue "L4". The device's name is taken for all studies of its silicon, so
      * that a list of GPUs has one entry for it. */
@@ -194,7 +192,7 @@ static int forget_studies(fa_tuner *tuner, fa_study *studies, size_t *count, boo
 static int forget_alone(fa_tuner *tuner, fa_study *studies, size_t *count,
                         fa_forgotten *ret_forgotten, fa_diag *diag)
 {
-    fa_lock *lock = NULL;
+    FA_ENDS(fa_lock_release) fa_lock *lock = NULL;
     const size_t listed = count != NULL ? *count : 0;
     FA_OR_RETURN(fa_callback_check(diag));
     int rc;
@@ -222,7 +220,6 @@ static int forget_alone(fa_tuner *tuner, fa_study *studies, size_t *count,
         rc = change.rc;
     }
     fa_store_use_no_space(tuner->store, false);
-    fa_lock_release(&lock);
     return rc;
 }
 

@@ -201,7 +201,7 @@ static int serve_compiles(int fd, const fa_nvrtc_location *location)
     fa_json_add_bool(answer, "confined", confined);
     int sent = fa_message_write(fd, answer, NULL, 0, &diag);
     while (rc == 0 && sent == 0) {
-        fa_message message;
+        FA_ENDS(fa_message_free) fa_message message = {0};
         const char *verb;
         sent = fa_message_read(fd, &message, &diag);
         if (sent != 0)
@@ -213,7 +213,6 @@ static int serve_compiles(int fd, const fa_nvrtc_location *location)
             sent = answer_compile(&compiler, fd, message.json);
         else
             rc = FA_EINVAL;
-        fa_message_free(&message);
     }
     fa_message_free(&compiler.with);
     return rc != 0 ? rc : sent;
@@ -477,7 +476,7 @@ static int race_kernels(struct measurer *m, const cJSON *json, cJSON **ret_sampl
         if (racer[i] == NULL)
             return fa_fail(diag, FA_EINVAL, "message: racer %d is not loaded", i);
     }
-    float *samples = calloc((size_t)(count * rounds), sizeof *samples);
+    FA_ENDS(fa_free_at) float *samples = calloc((size_t)(count * rounds), sizeof *samples);
     FA_OR_RETURN(fa_have(samples != NULL, "a race", diag));
     rc = fa_bench_race(m->bench, racer, count, (int)rounds, samples, diag);
     if (rc == 0) {
@@ -485,7 +484,6 @@ static int race_kernels(struct measurer *m, const cJSON *json, cJSON **ret_sampl
         for (int i = 0; i < count; i++)
             fa_json_push(*ret_samples, samples_array(samples + i * rounds, (int)rounds));
     }
-    free(samples);
     return rc;
 }
 
@@ -517,7 +515,7 @@ static int answer_message(struct measurer *m, const fa_message *message)
 static int serve_measures(int fd, int ordinal)
 {
     fa_diag diag = {{0}};
-    struct measurer *m = calloc(1, sizeof *m);
+    FA_ENDS(fa_free_at) struct measurer *m = calloc(1, sizeof *m);
     if (m == NULL)
         return FA_ENOMEM;
     m->fd = fd;
@@ -531,15 +529,13 @@ static int serve_measures(int fd, int ordinal)
     cJSON *answer = new_answer(rc, &diag);
     int sent = fa_message_write(fd, answer, NULL, 0, &diag);
     while (rc == 0 && sent == 0) {
-        fa_message message;
+        FA_ENDS(fa_message_free) fa_message message = {0};
         sent = fa_message_read(fd, &message, &diag);
         if (sent != 0)
             break;
         sent = answer_message(m, &message);
-        fa_message_free(&message);
     }
     /* The context goes with the process; tidying up a lost one may hang. */
-    free(m);
     return rc != 0 ? rc : sent;
 }
 
