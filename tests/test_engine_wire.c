@@ -7,7 +7,7 @@
 
 #include "check.h"
 #include "json.h"
-#include "wire.h"
+#include "sources.h"
 
 #include <locale.h>
 

@@ -21,18 +21,17 @@ BUDGET = {
     "src/worker": 1023,
     "src/bundle": 1238,
     "src/engine": 6602,
-    "src/wire": 389,
-    "src/sources": 742,
+    "src/sources": 1119,
     "src/sweeps": 1996,
     "src/cli": 4368,
     "src/daemon": 1979,
     "src/report": 668,
-    "C": 47003,
-    "C files": 141,
-    "tests": 51763,
+    "C": 46991,
+    "C files": 140,
+    "tests": 51759,
     "public functions": 69,
 }
-MERGED = {"src/snippet"}  # these took other rooms in: their budgets count from then on
+MERGED = {"src/snippet", "src/sources"}  # these took other rooms in: their budgets count from then on
 SLACK = 0.03  # of a budget: more than that below it, and the budget is lowered
 
 

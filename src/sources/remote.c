@@ -10,7 +10,6 @@
 #include "pool.h"
 #include "problem.h"
 #include "session.h"
-#include "wire.h"
 
 #include <errno.h>
 #include <netdb.h>

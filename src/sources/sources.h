@@ -14,6 +14,7 @@
 
 #include "buf.h"
 #include "fa_tune.h"
+#include "json.h"
 #include "session.h"
 
 /* For fa_open. The server that options and environment name; *ret_service stays as it is when they name none. Opens
@@ -50,6 +51,18 @@ int fa_http_parse(const char *text, fa_http_address *ret_address, fa_diag *diag)
  * the limit; FA_EUNTRUSTED: the socket is another user's. */
 int fa_http_do(const fa_http_address *address, const fa_http_call *call, fa_http_reply *ret_reply,
                fa_diag *diag);
+
+/* ---- texts of fa_service.h that the library itself reads and writes (wire.c) --------------------------*/
+bool fa_is_sha256(const char *text); /* 64 hexadecimal digits */
+
+extern const fa_member fa_sweep_members[], fa_each_members[]; /* of a fa_sweep; of a fa_ask */
+
+int fa_ask_write(const fa_ask *ask, char **ret_text, fa_diag *diag);
+/* {"answer": …}, of which other keys are passed over. */
+int fa_kernel_read(const char *text, size_t size, fa_answer *ret_answer, fa_diag *diag);
+/* A code that is not known reads as FA_EIO. */
+int fa_failure_read(const char *text, size_t size, int *ret_code, fa_diag *ret_message,
+                    fa_diag *diag);
 
 /* ---- system bundles ---------------------------------------------------------------------------*/
 /* One that is damaged or not to be believed is noted and passed over. */

@@ -17,7 +17,7 @@
 #include "problem.h"
 #include "search.h"
 #include "session.h"
-#include "wire.h"
+#include "sources.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "fuzz.h"
 
 #include "fa_tune.h"
-#include "wire.h"
+#include "sources.h"
 
 long fuzz_taken;
 

@@ -3,11 +3,11 @@
  * The texts of fa_service.h: printing and checked parsing, failures, asks, answers, a tune's progress, sweeps.
  * Asks come from anybody, so an unknown key is an error. Field names are stable: fields may be added, and none is renamed.
  */
-#include "fa_service.h"
+#include "sources.h"
+
 #include "search.h"
 #include "lookup.h"
 #include "trial.h"
-#include "wire.h"
 
 #include "error.h"
 #include "problem.h"
