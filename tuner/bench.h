@@ -15,7 +15,7 @@
 
 #include "fa_types.h"
 #include "driver.h"
-#include "launches.h"
+#include "call.h"
 #include "tensors.h"
 
 enum { FA_BENCH_CASES = 8 };

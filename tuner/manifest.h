@@ -14,7 +14,7 @@
 #include "fa_types.h"
 #include "hash.h"
 #include "operation.h"
-#include "launches.h"
+#include "call.h"
 
 /* ---- template files -------------------------------------------------------------------------*/
 typedef struct fa_template_file {

@@ -9,7 +9,6 @@
  */
 #include "family.h"
 
-#include "call.h"
 #include "driver.h"
 #include "error.h"
 #include "model.h"

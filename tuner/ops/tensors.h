@@ -9,7 +9,7 @@
 
 #include "expr.h"
 #include "driver.h"
-#include "launches.h"
+#include "call.h"
 #include "snippet.h"
 
 #include <string.h>
