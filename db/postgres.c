@@ -234,9 +234,8 @@ int fa_postgres_command(fa_store *store, const char *sql, int64_t *ret_value, fa
     PGresult *result;
     if (postgres->connection == NULL)
         return not_connected(store, diag);
-    int rc = take_answer(store, fa_pq.sendQuery(postgres->connection, sql), &result, diag);
-    if (rc != 0)
-        return rc;
+    int rc = 0;
+    FA_OR_RETURN(take_answer(store, fa_pq.sendQuery(postgres->connection, sql), &result, diag));
     if (ret_value != NULL) { /* text: such a command has no parameters */
         char *end = NULL;
         errno = 0;

@@ -199,9 +199,8 @@ int fa_store_sweep_items(fa_store *store, const char *key, fa_sweep_item **ret_r
                          size_t *ret_count, fa_diag *diag)
 {
     int64_t sweep = 0, id;
-    int rc = need_sweep(store, key, &sweep, diag);
-    if (rc != 0)
-        return rc;
+    int rc;
+    FA_OR_RETURN(need_sweep(store, key, &sweep, diag));
     fa_query query = fa_db_prepare(
         store, diag, "SELECT " ITEM_COLUMNS " FROM sweep_item WHERE sweep_id = ? ORDER BY position",
         fa_int(sweep));

@@ -104,13 +104,11 @@ int fa_output_check(const char *path, fa_diag *diag)
     struct stat st, other;
     FA_ENDS(fa_buf_free) fa_buf text = {0};
     bool key = false;
-    int rc = find_target(path, &target, diag);
-    if (rc == 0)
-        rc = check_database(&target, path, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(find_target(path, &target, diag));
+    FA_OR_RETURN(check_database(&target, path, diag));
     if (stat(target.path, &st) == 0 && st.st_size <= FA_MINISIGN_MAX) {
-        if ((rc = fa_buf_read_file(&text, target.path, FA_MINISIGN_MAX)) != 0)
+        const int rc = fa_buf_read_file(&text, target.path, FA_MINISIGN_MAX);
+        if (rc != 0)
             return fa_fail(diag, rc, "cannot tell whether %s is a key", path);
         const size_t size = text.size;
         key = fa_is_key(text.data);
@@ -335,11 +333,9 @@ static int check_winner(const fa_winner_record *winner, fa_diag *diag)
 int fa_bundle_of(fa_store **part, const char *path, fa_bundle **ret_bundle, fa_diag *diag)
 {
     int64_t winners = 0, cubins = 0;
-    int rc = fa_portable_count(*part, &winners, &cubins, diag);
-    if (rc == 0 && winners == 0)
-        rc = fa_fail(diag, FA_ENOTFOUND, "no winner of %s can be taken", path);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_portable_count(*part, &winners, &cubins, diag));
+    if (winners == 0)
+        return fa_fail(diag, FA_ENOTFOUND, "no winner of %s can be taken", path);
     fa_bundle *bundle = calloc(1, sizeof *bundle);
     FA_OR_RETURN(fa_have(bundle != NULL, "a bundle", diag));
     snprintf(bundle->path, sizeof bundle->path, "%s", path);

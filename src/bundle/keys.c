@@ -323,9 +323,8 @@ int fa_verify(char *text, const void *bytes, size_t size, fa_bundle_info *info, 
     fa_signature signature;
     if (!fa_signature_parse(text, &signature))
         return fa_fail(diag, FA_ECORRUPT, "its signature is not in minisign's format");
-    int rc = place(FA_TRUSTED_FOLDER, folder, diag);
-    if (rc != 0)
-        return rc;
+    int rc = 0;
+    FA_OR_RETURN(place(FA_TRUSTED_FOLDER, folder, diag));
     info->is_signed = true;
     key_id(signature.signature.id, info->key);
     int count = scandir(folder, &entry, is_public, alphasort);

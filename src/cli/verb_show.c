@@ -119,6 +119,21 @@ static void add_items(const fa_bundle_item *one, size_t count, cJSON *document)
     }
 }
 
+/* A row of a table of winners; made: with the time when it was made. */
+static void put_winner(cli_table *table, const fa_answer *answer, bool made)
+{
+    cli_answer_cells(table, &answer->problem, answer->gpu.name, answer, NULL);
+    cli_text_known_time(&table->cell, &answer->trial, false);
+    cli_cell_end(table);
+    if (made) {
+        fa_buf_text(&table->cell, answer->undated ? "by " : "");
+        (answer->undated ? fa_words_day : fa_words_time)(&table->cell, answer->unix_time);
+        cli_cell_end(table);
+    }
+    cli_text_config(&table->cell, &answer->trial.config);
+    cli_row_end(table);
+}
+
 static int show_bundle(cli_run *run)
 {
     const char *file = run->options->operand;
@@ -134,14 +149,8 @@ static int show_bundle(cli_run *run)
         qsort(item, kept, sizeof *item, compare_items);
     add_bundle(run->document, file, &info);
     add_items(item, kept, run->document);
-    for (size_t i = 0; i < kept; i++) {
-        const fa_answer *answer = item[i].answer;
-        cli_answer_cells(&table, &answer->problem, answer->gpu.name, answer, NULL);
-        cli_text_known_time(&table.cell, &answer->trial, false);
-        cli_cell_end(&table);
-        cli_text_config(&table.cell, &answer->trial.config);
-        cli_row_end(&table);
-    }
+    for (size_t i = 0; i < kept; i++)
+        put_winner(&table, item[i].answer, false);
     cli_table_put(&table, "problem|GPU|origin|>time|config", &run->out);
     put_bundle(&run->out, file, &info);
     fa_buf_text(&run->out, "whole: every hash is right and every cubin is what its winner says\n");
@@ -223,22 +232,6 @@ static int compare_answers(const void *a, const void *b)
     return cli_answer_compare(x, y);
 }
 
-static void print_winner(cli_table *table, const fa_answer *answer)
-{
-    cli_answer_cells(table, &answer->problem, answer->gpu.name, answer, NULL);
-    cli_text_known_time(&table->cell, &answer->trial, false);
-    cli_cell_end(table);
-    if (answer->undated) {
-        fa_buf_text(&table->cell, "by ");
-        fa_words_day(&table->cell, answer->unix_time);
-    } else {
-        fa_words_time(&table->cell, answer->unix_time);
-    }
-    cli_cell_end(table);
-    cli_text_config(&table->cell, &answer->trial.config);
-    cli_row_end(table);
-}
-
 static int show_winners(cli_run *run)
 {
     cJSON *array = fa_json_add_array(run->document, "winners");
@@ -258,7 +251,7 @@ static int show_winners(cli_run *run)
         if (array != NULL)
             fa_json_push(array, cli_json_winner(&answer[i]));
         else
-            print_winner(&table, &answer[i]);
+            put_winner(&table, &answer[i], true);
     }
     cli_table_put(&table, "problem|GPU|origin|>time|made|config", out);
     cli_text_count(out, "", (int64_t)count, "winner");

@@ -450,9 +450,8 @@ void fa_cubin_join(fa_cubin_info *info, const fa_cubin_info *other)
 int fa_cubin_most(const void *bytes, size_t size, fa_cubin_info *ret_most, fa_diag *diag)
 {
     struct elf elf;
-    int rc = open_cubin(bytes, size, &elf, diag);
-    if (rc != 0)
-        return rc;
+    int rc = 0;
+    FA_OR_RETURN(open_cubin(bytes, size, &elf, diag));
     fa_cubin_info info, most = {.sm = elf.sm};
     for (size_t i = 1; rc == 0 && i < elf.symbols.count; i++) {
         const struct symbol symbol = symbol_at(&elf, i);

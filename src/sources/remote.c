@@ -194,9 +194,8 @@ int fa_http_do(const fa_http_address *address, const fa_http_call *call, fa_http
 {
     FA_ENDS(fa_buf_free) fa_buf out = {0}, in = {0};
     FA_ENDS(fa_close_at) int fd = -1;
-    int rc = open_connection(address, &fd, diag);
-    if (rc != 0)
-        return rc;
+    int rc;
+    FA_OR_RETURN(open_connection(address, &fd, diag));
     fa_buf_printf(&out, "%s %s HTTP/1.0\r\nHost: %s\r\n", call->body != NULL ? "POST" : "GET",
                   call->target, address->path[0] != 0 ? "localhost" : address->host);
     if (address->token[0] != 0)
@@ -366,13 +365,11 @@ static int tune(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answe
         return fa_fail(diag, FA_EINVAL,
                        "\"memory\" bounds tunes on this machine, and a service tunes in its place: "
                        "leave it out, or name no service");
-    int rc = fa_problem_check(&request->problem, diag);
-    if (rc == 0 && request->gpu != NULL)
-        rc = fa_catalogue_find(request->gpu, &gpu, diag);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(fa_problem_check(&request->problem, diag));
     bool known = request->gpu != NULL;
-    if (!known) { /* a device of this machine, where it has any */
+    if (known) {
+        FA_OR_RETURN(fa_catalogue_find(request->gpu, &gpu, diag));
+    } else { /* a device of this machine, where it has any */
         pthread_mutex_lock(&tuner->work);
         known = fa_tuner_driver(tuner, NULL) == 0 &&
                 fa_driver_device(tuner->driver, request->ordinal, &gpu, NULL) == 0;

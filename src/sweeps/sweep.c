@@ -354,12 +354,11 @@ static int tune_item(struct runner *r, fa_diag *why)
 {
     if (report(r, FA_SWEEP_ITEM_BEGINS, NULL, NULL, ""))
         return fa_fail(why, FA_ECANCELED, "canceled");
-    int rc = read_ask(r->claim.request, &r->how, why);
-    if (rc == 0 && r->item.attempts > ATTEMPTS_MOST)
-        rc = fa_fail(why, FA_EWORKER, "given up: %d workers have begun it and none came to an end",
-                     r->item.attempts - 1);
-    if (rc != 0)
-        return rc;
+    FA_OR_RETURN(read_ask(r->claim.request, &r->how, why));
+    if (r->item.attempts > ATTEMPTS_MOST)
+        return fa_fail(why, FA_EWORKER,
+                       "given up: %d workers have begun it and none came to an end",
+                       r->item.attempts - 1);
     if (r->taker.stage == FA_WORK_COMPILE && r->how.request.effort == FA_EFFORT_MEASURE)
         r->how.request.effort = FA_EFFORT_PATIENT; /* the GPU's host is to find every cubin */
     fa_request request = request_of(r);
@@ -368,7 +367,7 @@ static int tune_item(struct runner *r, fa_diag *why)
         request.exact = true;
         request.same_bits[0] = 0;
     }
-    rc = fa_tune_here(r->tuner, &request, &r->answer, why);
+    const int rc = fa_tune_here(r->tuner, &request, &r->answer, why);
     account(r, (fa_sweep_spent){0});
     return rc;
 }

@@ -493,9 +493,8 @@ static int answer_message(struct measurer *m, const fa_message *message)
     fa_diag diag = {{0}};
     const char *verb;
     cJSON *samples = NULL;
-    int rc = fa_json_text(message->json, "do", &verb, "message", &diag);
-    if (rc != 0)
-        return rc;
+    int rc;
+    FA_OR_RETURN(fa_json_text(message->json, "do", &verb, "message", &diag));
     if (strcmp(verb, "trial") == 0)
         return answer_trial(m, message);
     if (strcmp(verb, "open") == 0)
