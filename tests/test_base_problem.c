@@ -423,7 +423,7 @@ TEST(built_in_documents_are_what_their_files_say_and_can_be_read)
         CHECK_TEXT(built_in, here);
         free(here);
         free(built_in);
-        fa_operation_free(read);
+        fa_operation_free(&read);
         fa_buf_free(&text);
     }
 }

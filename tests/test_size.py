@@ -12,12 +12,12 @@ from rooms import ROOT
 # Lines at most. A change that makes a room smaller lowers its number; what a feature adds, something else gives back.
 BUDGET = {
     "include": 1345,
-    "src/base": 5274,
+    "src/base": 5266,
     "src/gpu": 3288,
     "src/code": 887,
     "src/snippet": 886,
     "db": 4970,
-    "tuner": 11333,
+    "tuner": 11332,
     "src/worker": 1022,
     "src/bundle": 1233,
     "src/engine": 6602,
@@ -26,7 +26,7 @@ BUDGET = {
     "src/cli": 4361,
     "src/daemon": 1979,
     "src/report": 668,
-    "C": 46959,
+    "C": 46950,
     "C files": 139,
     "tests": 51759,
     "public functions": 69,

@@ -209,7 +209,7 @@ static void fill_spec(struct fa_spec_reading *r, const fa_operation *operation)
 static void make_spec(struct fa_spec_reading *r, const fa_operation **ret_operation)
 {
     char name[FA_NAME_MAX + FA_HASH_HEX];
-    fa_operation *operation = NULL;
+    FA_ENDS(fa_operation_free) fa_operation *operation = NULL;
     snprintf(name, sizeof name, "%s@%s", r->name, r->hash);
     fa_spec_make_operation(r);
     if (r->rc != 0 || fa_operation_find(name, ret_operation, NULL) == 0)
@@ -228,7 +228,6 @@ static void make_spec(struct fa_spec_reading *r, const fa_operation **ret_operat
             r->spec = NULL;
         operation = NULL;
     }
-    fa_operation_free(operation);
 }
 
 /* The author's files, cut to their device part, and all that this includes. */

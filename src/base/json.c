@@ -495,14 +495,13 @@ static int read_number(const cJSON *json, const fa_member *m, void *at, const ch
     const int64_t most = m->most != 0 ? m->most : small ? INT32_MAX : MOST_EXACT;
     int64_t count = 0;
     double value = 0;
-    int rc = whole ? fa_json_int(json, m->key, m->least, most, &count, where, diag)
-                   : fa_json_number(json, m->key, &value, where, diag);
-    if (rc == 0 && m->kind == FA_MEMBER_REAL && !(value >= 0))
-        rc = fa_fail(diag, FA_EINVAL, "%s: \"%s\" is %g: must not be negative", where, m->key,
-                     value);
-    if (rc == 0)
-        set_number(m, at, whole ? (double)count : value);
-    return rc;
+    FA_OR_RETURN(whole ? fa_json_int(json, m->key, m->least, most, &count, where, diag)
+                       : fa_json_number(json, m->key, &value, where, diag));
+    if (m->kind == FA_MEMBER_REAL && !(value >= 0))
+        return fa_fail(diag, FA_EINVAL, "%s: \"%s\" is %g: must not be negative", where, m->key,
+                       value);
+    set_number(m, at, whole ? (double)count : value);
+    return 0;
 }
 
 static int read_choice(const cJSON *json, const fa_member *m, void *at, const char *where,
@@ -584,15 +583,12 @@ int fa_struct_from_json(const cJSON *json, const fa_member *members, void *ret_d
     for (const fa_member *m = members; m->key != NULL; m++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, m->key);
         void *at = (char *)ret_data + m->offset;
-        int rc = 0;
         if (m->kind == FA_MEMBER_PART)
-            rc = fa_struct_from_json(json, m->members, at, where, diag);
+            FA_OR_RETURN(fa_struct_from_json(json, m->members, at, where, diag));
         else if (item != NULL || (m->rules & FA_MEMBER_OPTIONAL) == 0)
-            rc = item != NULL || m->kind >= FA_MEMBER_THREE
-                     ? read_member(json, item, m, at, where, diag)
-                     : fa_fail(diag, FA_EINVAL, "%s: \"%s\" is missing", where, m->key);
-        if (rc != 0)
-            return rc;
+            FA_OR_RETURN(item != NULL || m->kind >= FA_MEMBER_THREE
+                             ? read_member(json, item, m, at, where, diag)
+                             : fa_fail(diag, FA_EINVAL, "%s: \"%s\" is missing", where, m->key));
     }
     return 0;
 }

@@ -263,11 +263,12 @@ static int read_products(const cJSON *list, fa_operation *operation, const char 
     return 0;
 }
 
-void fa_operation_free(fa_operation *operation)
+void fa_operation_free(fa_operation **operation)
 {
-    if (operation != NULL)
-        cJSON_Delete(operation->owned);
-    free(operation);
+    if (*operation != NULL)
+        cJSON_Delete((*operation)->owned);
+    free(*operation);
+    *operation = NULL;
 }
 
 /* A text that may be absent: then "". */
@@ -349,7 +350,7 @@ static int read_document(fa_operation *operation, const char *where, fa_diag *di
 int fa_operation_make(const cJSON *document, cJSON *owned, const char *where,
                       fa_operation **ret_operation, fa_diag *diag)
 {
-    fa_operation *operation = calloc(1, sizeof *operation);
+    FA_ENDS(fa_operation_free) fa_operation *operation = calloc(1, sizeof *operation);
     if (operation == NULL) {
         cJSON_Delete(owned);
         return fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
@@ -358,9 +359,7 @@ int fa_operation_make(const cJSON *document, cJSON *owned, const char *where,
     operation->owned = owned;
     int rc = read_document(operation, where, diag);
     if (rc == 0)
-        *ret_operation = operation;
-    else
-        fa_operation_free(operation);
+        *ret_operation = operation, operation = NULL;
     return rc;
 }
 
@@ -455,7 +454,7 @@ static const fa_operation *read_builtin(int index)
         return NULL;
     if (atomic_compare_exchange_strong(&known[index], &none, made))
         return made;
-    fa_operation_free(made);
+    fa_operation_free(&made);
     return none;
 }
 
@@ -501,39 +500,36 @@ static const char *difference(const fa_operation *one, const fa_operation *other
     return NULL;
 }
 
-int fa_operation_add(fa_operation *operation, const char *where, const fa_operation **ret_operation,
+int fa_operation_add(fa_operation *given, const char *where, const fa_operation **ret_operation,
                      fa_diag *diag)
 {
+    FA_ENDS(fa_operation_free) fa_operation *operation = given;
     FA_HOLDS(&mutex);
     char name[FA_NAME_MAX + 80];
     snprintf(name, sizeof name, "%s%s%s", operation->name, is_specified(operation) ? "@" : "",
              operation->specification);
-    int count = count_known(), at = find_index(name), rc = 0;
+    int count = count_known(), at = find_index(name);
     if (at < 0)
         at = find_index(operation->name);
     const fa_operation *same = at >= 0 ? known_at(at) : NULL;
-    if (at >= 0 && same == NULL)
-        rc = fa_fail(diag, FA_ENOMEM, "%s: out of memory", where);
+    FA_OR_RETURN(fa_have(at < 0 || same != NULL, where, diag));
     const char *other = same != NULL ? difference(operation, same) : NULL;
     /* A specification's operation is one for each text, and the newest has the name. */
     if (other != NULL && is_specified(same) && is_specified(operation))
         same = NULL, other = NULL;
     if (other != NULL)
-        rc = fa_fail(diag, FA_EINVAL,
-                     "%s: operation %s is known with another \"%s\": give this one another name",
-                     where, same->name, other);
-    else if (rc == 0 && same == NULL && count == FA_OPERATIONS_MAX)
-        rc = fa_fail(diag, FA_EINVAL, "%s: more than %d operations", where, FA_OPERATIONS_MAX);
-    if (rc == 0 && same == NULL) {
+        return fa_fail(diag, FA_EINVAL,
+                       "%s: operation %s is known with another \"%s\": give this one another name",
+                       where, same->name, other);
+    if (same == NULL && count == FA_OPERATIONS_MAX)
+        return fa_fail(diag, FA_EINVAL, "%s: more than %d operations", where, FA_OPERATIONS_MAX);
+    if (same == NULL) {
         atomic_store_explicit(&known[count], operation, memory_order_relaxed);
         atomic_fetch_add_explicit(&added, 1, memory_order_release);
-        same = operation;
-    } else {
-        fa_operation_free(operation);
+        same = operation, operation = NULL;
     }
-    if (rc == 0)
-        *ret_operation = same;
-    return rc;
+    *ret_operation = same;
+    return 0;
 }
 
 const fa_operation *fa_operation_of(const fa_problem *problem)

@@ -140,7 +140,7 @@ int fa_operation_make(const cJSON *document, cJSON *owned, const char *where,
 /* As fa_operation_register(); takes the operation, also on failure. */
 int fa_operation_add(fa_operation *operation, const char *where, const fa_operation **ret_operation,
                      fa_diag *diag);
-void fa_operation_free(fa_operation *operation);
+void fa_operation_free(fa_operation **operation);
 
 /* The documents kernel_templates/OPERATION/operation.json, embedded by embed_operations.py. */
 struct fa_operation_builtin {
