@@ -49,7 +49,7 @@ def value_of(node, names):
         return functools.reduce(torch.logical_and if isinstance(node.op, ast.And) else torch.logical_or, map(of, node.values))
     if isinstance(node, (ast.BinOp, ast.Compare)):
         a, b, operator = (node.left, node.right, node.op) if isinstance(node, ast.BinOp) else (node.left, node.comparators[0], node.ops[0])
-        name = {"Mult": "mul", "Div": "true_divide", "BitAnd": "bitwise_and", "BitOr": "bitwise_or", "Mod": "remainder", "FloorDiv": "floor_divide", "LtE": "le", "GtE": "ge", "NotEq": "ne"}
+        name = {"Mult": "mul", "Div": "true_divide", "BitAnd": "bitwise_and", "BitOr": "bitwise_or", "Mod": "remainder", "RShift": "bitwise_right_shift", "LShift": "bitwise_left_shift", "BitXor": "bitwise_xor", "FloorDiv": "floor_divide", "LtE": "le", "GtE": "ge", "NotEq": "ne"}
         operator = type(operator).__name__
         return getattr(torch, name.get(operator, operator.lower()))(of(a), of(b))
     if isinstance(node, ast.Call):
@@ -109,7 +109,7 @@ def backward(d_o, _o, _lse, d_lse, _deterministic, wanted, q, k, v, **words):
     with torch.enable_grad():
         o, lse = definition(*leaves[:3], **words)
     made = torch.autograd.grad((o, lse), leaves, (d_o.double(), torch.zeros_like(lse) if d_lse is None else d_lse.double()))
-    return (*(x.to(y.dtype).contiguous() for x, y in zip(made, (q, k, v))), None, [x.float() for x in made[3:]])
+    return (*(torch.empty_like(y).copy_(x) for x, y in zip(made, (q, k, v))), None, [x.float() for x in made[3:]])
 
 
 def kernels():
@@ -151,10 +151,10 @@ def functions_are_texts_that_say_the_same():
                   lambda s, b, h, q, k: torch.where(q >= k, s, -float("inf")), lambda s, b, h, q, k: s.masked_fill(q < k, -1e4) + torch.relu(s),
                   lambda s, b, h, q, k: s + torch.div(q - k, 3, rounding_mode="floor") + (q - k) % 3, lambda s, b, h, q, k: torch.tanh(s / 20) * 20,
                   lambda s, b, h, q, k: s * torch.sigmoid(s) + torch.log1p((q - k).abs()), lambda s, b, h, q, k: s - 1e3 * (q < k) + s.type(torch.float32),
-                  lambda s, b, h, q, k: s + (q / 3).int() + torch.clamp(k - q, -4, 4) + torch.zeros_like(s), lambda s, b, h, q, k: s * one.item() + (one * 2).to(s.dtype),
+                  lambda s, b, h, q, k: s + (q / 3).int() + torch.clamp(k - q, -4, 4) + torch.zeros_like(s), lambda s, b, h, q, k: s.to(q.device) * one.item() + (one * 2).to(s.dtype) + slope[h].to(s.device).type_as(s),
                   lambda s, b, h, q, k: s * one + slope[1] * F.relu(s) + torch.where(q < k, F.silu(s), torch.tensor(-1.0)) + torch.round((q - k) / 2) + torch.sign(k - q),
                   lambda s, b, h, q, k: s + table[k - q + len(table) // 2] + table[-1] * table.shape[0],
-                  lambda s, b, h, q, k: torch.add(F.softplus(s), F.elu(s), alpha=2) + F.logsigmoid(s) + torch.fmod(k - q, 3) + torch.div(k - q, 3, rounding_mode="trunc")]
+                  lambda s, b, h, q, k: torch.add(F.softplus(s), F.elu(s), alpha=2) + F.logsigmoid(s) + F.gelu(s) + F.mish(s) - F.celu(s, 2.0) + torch.erf(s) + F.selu(s) + torch.nan_to_num(F.softsign(s)) + torch.fmod(k - q, 3) + torch.div(k - q, 3, rounding_mode="trunc")]
         masks = [lambda b, h, q, k: (document[b, q] == document[b, k]) ^ (q >= k), lambda b, h, q, k: torch.logical_or(q - k < by * 9, document[b, k].bool()),
                  lambda b, h, q, k: torch.logical_xor((document[0, 0] | q ^ k) < some, torch.ceil(q / 3) > document[1, 2] // (k + 1)),
                  theirs.or_masks(lambda b, h, q, k: (q - k) % 3 == 0, lambda b, h, q, k: ~(k > q)), theirs.noop_mask]
@@ -167,8 +167,15 @@ def functions_are_texts_that_say_the_same():
             right = score(scores, *at) if score else mask(*at)
             close(*torch.broadcast_tensors(got.double(), right.double()), (i, bend, see))
         held = {"slope": torch.rand(HEADS), "by": held["by"] + 0.25, "document": torch.randint(0, 3, (BATCH, 24))}
-    for call in (lambda s, *_: torch.round(s, decimals=1), lambda s, *_: s.squeeze(-1)):
-        tap.refused(_mods.NotSupported, "as it is called", lambda call=call: _mods.traced(call, None, None))
+    ends, top, place = torch.tensor([0, 9, 20]), torch.randint(0, 6, (BATCH, 24, 3)), torch.rand(BATCH, 24, 3)
+    for mask in (lambda b, h, q, k: (q >= ends).sum() == (ends <= k).sum(), lambda b, h, q, k: (top[b, q] == k // 4).any() | torch.isin(k, ends), lambda b, h, q, k: torch.isin(k // 4, top[b, q]),
+                 lambda b, h, q, k: torch.dot(place[b, q], place[b, k]) > 0.7, lambda b, h, q, k: torch.bucketize(q, ends) == torch.searchsorted(ends, k, right=True),
+                 lambda b, h, q, k: torch.norm(place[b, q] - place[b, k]) < 0.5 + place[b, k].mean(), lambda b, h, q, k: torch.stack([q >= k, q - k < 9]).all()):
+        _, see, buffers, _ = _mods.traced(None, mask, None)
+        got = value_of(ast.parse(see, mode="eval").body, {**dict(zip("bhqk", at)), **(buffers or {})})
+        assert torch.equal(got.expand(BATCH, HEADS, 24, 24), theirs.create_mask(mask, BATCH, HEADS, 24, 24, device="cpu")), see
+    for call in (lambda s, *_: torch.round(s, decimals=1), lambda s, *_: s.squeeze(-1), lambda s, b, h, q, k: place[b, q].sum(0, keepdim=True)):
+        tap.refused(_mods.NotSupported, "", lambda call=call: _mods.traced(call, None, None))
 
 
 # ---- calls ----------------------------------------------------------------------------------------
@@ -276,7 +283,7 @@ def a_block_mask_is_honoured_as_it_is():
             made.append([call(*x, block_mask=seen, enable_gqa=True) for seen in (by_hand, changed)])
         for got, wanted in zip(*made):
             assert torch.equal(got, wanted)
-        for y, more in ((x, {"score_mod": lambda s, *_: torch.erf(s)}), (x, {"kernel_options": {"BACKEND": "TRITON"}}), ([t.float() for t in x], {}),
+        for y, more in ((x, {"score_mod": lambda s, *_: torch.sin(s)}), (x, {"kernel_options": {"BACKEND": "TRITON"}}), ([t.float() for t in x], {}),
                         (tensors(64, 192), {})):  # few queries
             call(*y, **more, enable_gqa=True)
     tap.equal(CALLS, [])

@@ -304,7 +304,7 @@ def functions_say_what_numbers_are_today():
     by_count = lambda *at: at[-5] * len(at)
     tap.equal([traced(one, None, None)[0] for one in (by_count, by_count.__get__(0))], ["(score * 5)", "(score * 6)"])  # a method has its function's code
     tap.equal(traced(None, lambda b, h, q, k: b.new_ones((), dtype="bool") & (q >= k), None)[1], "(q >= k)")  # and_masks
-    tap.equal(traced(lambda score, b, h, q, k, nine=[0.5] * 9: score + sum(nine), None, None)[::2], ("(score + 4.5)", None))
+    tap.equal(traced(lambda score, b, h, q, k, nine=[0.5] * 9: score.to("cuda:0") + sum(nine), None, None)[::2], ("(score + 4.5)", None))
 
 
 def what_these_names_cannot_mean_is_refused_by_name():

@@ -4,6 +4,7 @@
 A function is called once with names instead of numbers, and what it computes becomes a text. Tensors that it has captured become
 buffers, and so do numbers: another tensor or number of a later call compiles nothing, and is not traced again.
 """
+import functools
 import math
 import re
 import sys
@@ -50,18 +51,33 @@ class _Expr:
 
     def _two(self, other, operator, kind=None, swapped=False):
         other = _wrap(other, self.trace)
+        if isinstance(other, _Row):
+            return other.each(lambda x: self._two(x, operator, kind, swapped))
         a, b = (other, self) if swapped else (self, other)
+        if operator in ("*", "<<"):
+            a, b = a._narrow(), b._narrow()
         if operator in ("&", "|") and "bool" == a.kind == b.kind:
             operator, kind = {"&": "and", "|": "or"}[operator], "bool"
             if a.text == _number(operator == "and")[0]:  # as FlexAttention's and_masks begins
                 return b
         kind = kind or ("float" if "float" in (a.kind, b.kind) else "int")
+        if operator in ("+", "-") and b.text == "0" and a.kind != "bool":  # as functions for chunks add where they begin
+            return a
         return _Expr("(%s %s %s)" % (a.text, operator, b.text), kind, self.trace)
 
     def __xor__(self, other):
         return self._two(other, "!=", "bool") if "bool" == self.kind == _wrap(other, self.trace).kind else (self & ~_wrap(other, self.trace)) | (~self & other)
 
     __rxor__ = __xor__
+
+    def _narrow(self):
+        """In a product: of int64, numbers of 32 bits, as places and lengths are, so that the product has 64."""
+        text, before = self.text if self.kind == "int" else "", None
+        while text != before:
+            text, before = re.sub(r"\[[^][]*\]", "", text), text
+        if self.trace.wide.isdisjoint(re.findall(r"\w+", text)):
+            return self
+        return _Expr("min(max(%s, -2147483648), 2147483647)" % self.text, "int", self.trace)
 
     def _one(self, function, kind=None):
         return _Expr("%s(%s)" % (function, self.text), kind or self.kind, self.trace)
@@ -80,9 +96,13 @@ class _Expr:
 
     abs = __abs__
 
-    def to(self, dtype, *_, **__):
-        name = str(dtype).rpartition(".")[2]
-        return self.bool() if name == "bool" else self.float() if "float" in name or name == "half" else self.int()
+    def to(self, *args, **kwargs):
+        """Of a type, a device, both, or another tensor's."""
+        for x in (*args, kwargs.get("dtype"), kwargs.get("other")):
+            kind = re.match("(bool)|(b?float|half|double)|u?int|long|short|byte|char", str(getattr(x, "dtype", x)).rpartition(".")[2].lower())
+            if kind:
+                return self.bool() if kind[1] else self.float() if kind[2] else self.int()
+        return self
 
     def float(self):
         return self._one("float", "float")
@@ -90,7 +110,7 @@ class _Expr:
     def int(self):
         return self._one("int", "int")
 
-    long, type, half, double, bfloat16 = int, to, float, float, float
+    long, type, type_as, half, double, bfloat16 = int, to, to, float, float, float
 
     def bool(self):
         return self if self.kind == "bool" else self._two(0, "!=", "bool")
@@ -101,6 +121,58 @@ class _Expr:
         raise AttributeError("what score and mask are computed of has no %s" % name)
 
     __hash__ = None
+
+
+class _Row:
+    """Numbers beside one another: a captured tensor with fewer indices than dimensions, or torch.stack() of names. What is computed of it is
+    computed of each of them, and becomes one number by any, sum and the like."""
+
+    MOST, device = 32, None
+
+    def __init__(self, numbers, trace):
+        self.numbers, self.trace = numbers, trace
+
+    __torch_function__ = _Expr.__torch_function__
+    __hash__ = None
+
+    @property
+    def text(self):
+        raise NotSupported("a row of numbers is used as one: reduce it, by any() or sum(), or give it an index")
+
+    kind = text
+
+    def each(self, function, *others):
+        rows = [self, *(x for x in others if isinstance(x, _Row))]
+        if len({len(x.numbers) for x in rows}) > 1:
+            raise NotSupported("rows of %s numbers are computed with one another" % " and ".join(str(len(x.numbers)) for x in rows))
+        return _Row([function(x, *(other.numbers[i] if isinstance(other, _Row) else other for other in others)) for i, x in enumerate(self.numbers)], self.trace)
+
+    def __getitem__(self, index):
+        if not isinstance(index, int):
+            raise NotSupported("a row that is computed has whole numbers as indices")
+        return self.numbers[index]
+
+    def __len__(self):
+        return len(self.numbers)
+
+    def __iter__(self):
+        return iter(self.numbers)
+
+    def __neg__(self):
+        return self.each(lambda x: -x)
+
+    def __invert__(self):
+        return self.each(lambda x: ~x)
+
+    def __abs__(self):
+        return self.each(abs)
+
+    def __getattr__(self, name):
+        if name in _REDUCED or name in _FUNCTIONS:
+            return lambda *more, **named: _applied(name, self, *more, **named)
+        if name in ("to", "float", "int", "long", "bool", "type", "type_as", "half", "double", "bfloat16"):
+            return lambda *more, **named: self.each(lambda x: getattr(x, name)(*more, **named))
+        raise AttributeError("rows of a score or mask have no %s" % name)
 
 
 def _operators():
@@ -114,8 +186,9 @@ def _operators():
 
         def backward(self, other, text=text, kind=kind):
             return self._two(other, text, kind, True)
-        setattr(_Expr, "__%s__" % name, forward)
-        setattr(_Expr, "__r%s__" % name, backward)
+        for begin, function in (("__", forward), ("__r", backward)):
+            setattr(_Expr, "%s%s__" % (begin, name), function)
+            setattr(_Row, "%s%s__" % (begin, name), lambda self, other, name="%s%s__" % (begin, name): self.each(lambda a, b: getattr(a, name)(b), other))
 
 
 _operators()
@@ -140,7 +213,7 @@ def _is_tensor(x):
 
 
 def _wrap(x, trace):
-    if isinstance(x, _Expr):
+    if isinstance(x, (_Expr, _Row)):
         return x
     if isinstance(x, (int, float)):
         return _Expr(*_number(x), trace)
@@ -149,11 +222,30 @@ def _wrap(x, trace):
     raise NotSupported("a score or mask cannot compute with %r" % (x,))
 
 
-class _Part:
+class _Part(_Row):
     """A tensor that lacks indices."""
 
-    def __init__(self, tensor, index, trace):
+    def __init__(self, tensor, index, trace):  # pylint: disable=super-init-not-called
         self.tensor, self.index, self.trace = tensor, index, trace
+
+    @property
+    def numbers(self):
+        many, self.trace.has_sized = self.shape[0], True
+        if not isinstance(many, int) or many > self.MOST:
+            raise NotSupported("a tensor of %d dimensions is used without an index, and has more than %d elements beside one another: write x[h], x[b, q, k]" % (
+                len(self.tensor.shape), self.MOST))
+        return [self[i] for i in range(many)]
+
+    @property
+    def shape(self):
+        self.trace.has_sized = True
+        return self.tensor.shape[len(self.index):]
+
+    def size(self, axis=None):
+        return self.shape if axis is None else self.shape[axis]
+
+    def numel(self):
+        return math.prod(self.shape)
 
     def __getitem__(self, index):
         return _load(self.tensor, self.index + (index if isinstance(index, tuple) else (index,)), self.trace)
@@ -178,12 +270,12 @@ def _load(tensor, index, trace):
     if not dims and not index and (made := _made(tensor, trace)) is not None:
         return made
     if len(index) < dims:
-        if not index:
-            raise NotSupported("a tensor of %d dimensions is used without an index: write x[h], x[b, q, k]" % dims)
         return _Part(tensor, index, trace)
     if len(index) > dims:
         raise ArgumentError("a tensor of %d dimensions has %d indices" % (dims, len(index)))
     name, word = trace.name_of(tensor), str(tensor.dtype)
+    if "int64" in word:
+        trace.wide.add(name)
     text = name + "".join("[%s]" % trace.index(_wrap(i, trace).text, size) for i, size in zip(index, tensor.shape))
     if "bool" in word:
         return _Expr("(%s != 0)" % text, "bool", trace)
@@ -247,10 +339,32 @@ def _scaled(operator):
     return lambda a, b, alpha=1: _FUNCTIONS[operator](a, b if alpha == 1 else b * alpha)
 
 
+def _erf(x):
+    """Within 1.5e-7 (Abramowitz and Stegun, 7.1.26)."""
+    t, made = 1 / (1 + 0.3275911 * abs(x)), 1.061405429
+    for factor in (-1.453152027, 1.421413741, -0.284496736, 0.254829592, 0.0):
+        made = made * t + factor
+    return _FUNCTIONS["sign"](x) * (1 - made * _exp(-(x * x)))
+
+
 def _gelu(x, approximate="none"):
-    if approximate != "tanh":
-        raise NotSupported("a score or mask cannot be computed by torch's gelu without approximate=\"tanh\"")
+    if approximate == "none":
+        return 0.5 * x * (1 + _erf(x * math.sqrt(0.5)))
     return 0.5 * x * (1 + (math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))._one("tanh", "float"))
+
+
+def _softplus(x, beta=1, threshold=20):
+    return _where(x * beta > threshold, x, _log(1 + _exp(x * beta)) / beta)
+
+
+def _elu(x, alpha=1.0, inplace=False, scale=1.0, input_scale=1.0):  # pylint: disable=unused-argument
+    return _where(x > 0, scale * x if scale != 1 else x, alpha * scale * (_exp(x * input_scale if input_scale != 1 else x) - 1))
+
+
+def _nan_to_num(x, nan=0.0, posinf=None, neginf=None):
+    most = 3.4028234663852886e38
+    finite = _where(x == math.inf, most if posinf is None else posinf, _where(x == -math.inf, -most if neginf is None else neginf, x))
+    return _where(x != x, nan, finite)
 
 
 def _clamp(x, min=None, max=None):  # pylint: disable=redefined-builtin
@@ -280,10 +394,14 @@ _FUNCTIONS = {
     "relu": lambda x, inplace=False: _max(x, 0), "relu6": lambda x, inplace=False: _clamp(x, 0, 6), "gelu": _gelu,
     "hardtanh": lambda x, min_val=-1.0, max_val=1.0, inplace=False: _clamp(x, min_val, max_val), "sigmoid": _sigmoid,
     "silu": lambda x, inplace=False: x * _sigmoid(x), "logsigmoid": lambda x: _min(x, 0) - _log(1 + _exp(-abs(x))),
-    "softplus": lambda x, beta=1, threshold=20: _where(x * beta > threshold, x, _log(1 + _exp(x * beta)) / beta),
+    "softplus": _softplus, "mish": lambda x, inplace=False: x * _softplus(x)._one("tanh", "float"), "softsign": lambda x: x / (1 + abs(x)),
+    "celu": lambda x, alpha=1.0, inplace=False: _elu(x, alpha, input_scale=1 / alpha), "selu": lambda x, inplace=False: _elu(x, 1.6732632423543772, scale=1.0507009873554805),
+    "threshold": lambda x, threshold, value, inplace=False: _where(x > threshold, x, value), "hardshrink": lambda x, lambd=0.5: _where(abs(x) > lambd, x, 0.0),
+    "softshrink": lambda x, lambd=0.5: _FUNCTIONS["sign"](x) * _max(abs(x) - lambd, 0.0), "tanhshrink": lambda x: x - x._one("tanh", "float"),
+    "special_expit": _sigmoid, "erf": _erf, "special_erf": _erf, "nan_to_num": _nan_to_num,
     "hardsigmoid": lambda x, inplace=False: _clamp(x / 6 + 0.5, 0, 1), "hardswish": lambda x, inplace=False: x * _clamp(x / 6 + 0.5, 0, 1),
     "leaky_relu": lambda x, negative_slope=0.01, inplace=False: _where(x > 0, x, x * negative_slope),
-    "elu": lambda x, alpha=1.0, inplace=False: _where(x > 0, x, alpha * (_exp(x) - 1)),
+    "elu": _elu,
     "isnan": lambda x: x != x, "isinf": lambda x: abs(x) == math.inf, "isfinite": lambda x: abs(x) < math.inf,
     "embedding": lambda index, weight, *_, **__: _load(weight, (index,), index.trace),
     "add": _scaled("plus"), "sub": _scaled("minus"), "subtract": _scaled("minus"),
@@ -303,8 +421,56 @@ _FUNCTIONS = {
 }
 
 
+def _numbers(x):
+    """All numbers of a row, whose numbers may be rows; one is a row of itself."""
+    return [number for one in x for number in _numbers(one)] if isinstance(x, _Row) else [x]
+
+
+def _folded(function, begin=lambda x: x):
+    def call(x, dim=None, keepdim=False, dtype=None):
+        if keepdim or dim not in (None, 0, -1) or isinstance(x, _Row) and dim is not None and any(isinstance(one, _Row) for one in x):
+            raise NotSupported("a score or mask reduces a row to one number, without keepdim")
+        made = functools.reduce(function, map(begin, _numbers(x)))
+        return made if dtype is None else made.to(dtype)
+    return call
+
+
+def _whole(x):
+    return x.int() if x.kind == "bool" else x
+
+
+_sum = _folded(lambda a, b: a + b, _whole)
+
+
+def _norm(x, p=2, dim=None, keepdim=False, dtype=None, out=None):  # pylint: disable=unused-argument
+    if p not in (2, "fro"):
+        raise NotSupported("a score or mask cannot be computed by torch's norm but with p=2")
+    return _sum(x * x, dim, keepdim, dtype)._one("sqrt", "float")
+
+
+def _places(bounds, x, right):
+    """How many of some numbers that grow are less than x; right: or as large."""
+    return _sum(_wrap(bounds, x.trace).each(lambda bound: bound <= x if right else bound < x))
+
+
+_REDUCED = {
+    "any": _folded(lambda a, b: a | b, lambda x: x.bool()), "all": _folded(lambda a, b: a & b, lambda x: x.bool()), "sum": _sum,
+    "prod": _folded(lambda a, b: a * b, _whole), "amax": _folded(_max), "amin": _folded(_min), "mean": lambda x, *dim: _sum(x, *dim) / len(_numbers(x)),
+    "dot": lambda a, b: _sum(a * b), "norm": _norm, "stack": lambda x, dim=0: _Row(list(x), next(one.trace for one in x if isinstance(one, (_Expr, _Row)))),
+    "isin": lambda x, of: _REDUCED["any"](_wrap(of, x.trace).each(lambda one: one == x)), "bucketize": lambda x, bounds, right=False, **_: _places(bounds, x, right),
+    "searchsorted": lambda bounds, x, right=False, side=None, **_: _places(bounds, x, right or side == "right"),
+}
+
+
 def _applied(name, *args, **kwargs):
     try:
+        if name in _REDUCED:
+            return _REDUCED[name](*args, **kwargs)
+        row = next((x for x in args if isinstance(x, _Row)), None)
+        if row is not None:
+            trace, at = row.trace, next(i for i, x in enumerate(args) if x is row)
+            others = [_wrap(x, trace) if _is_tensor(x) else x for x in args]
+            return row.each(lambda x, *rest: _FUNCTIONS[name](*rest[:at], x, *rest[at:], **kwargs), *others[:at], *others[at + 1:])
         return _FUNCTIONS[name](*args, **kwargs)
     except TypeError as error:
         raise NotSupported("a score or mask cannot be computed by torch's %s as it is called: %s" % (name, error)) from None
@@ -315,14 +481,14 @@ def _called(func, args, kwargs):
     if name == "getitem":
         tensor, index = args
         index = index if isinstance(index, tuple) else (index,)
-        trace = next(i.trace for i in index if isinstance(i, _Expr))
+        trace = next(i.trace for i in index if isinstance(i, (_Expr, _Row)))
         return _load(tensor, index, trace)
     if name[:1] == "r" and name[1:] in _FUNCTIONS and name not in _FUNCTIONS:  # Tensor.__rsub__
         name, args = name[1:], args[::-1]
-    if name in ("to", "float", "int", "long", "bool", "type") and isinstance(args[0], _Expr):
-        return getattr(args[0], "to" if name == "type" else name)(*args[1:], **kwargs)
-    if name not in _FUNCTIONS:
-        raise NotSupported("a score or mask cannot be computed by torch's %s; there are %s" % (name, ", ".join(sorted(_FUNCTIONS))))
+    if name in ("to", "float", "int", "long", "bool", "type", "type_as") and isinstance(args[0], (_Expr, _Row)):
+        return getattr(args[0], name)(*args[1:], **kwargs)
+    if name not in _FUNCTIONS and name not in _REDUCED:
+        raise NotSupported("a score or mask cannot be computed by torch's %s; there are %s" % (name, ", ".join(sorted({*_FUNCTIONS, *_REDUCED}))))
     return _applied(name, *args, **kwargs)
 
 
@@ -340,7 +506,7 @@ def _modes():
             self.has_read |= name in ("item", "tolist", "numpy", "float", "int", "bool", "index", "contains")
             self.has_sized |= name in ("get", "size", "len", "numel", "nelement", "stride") and args[0].dim() > 0
             flat = [x for a in args for x in (a if isinstance(a, (tuple, list)) else (a,))]
-            if any(isinstance(x, (_Expr, _Part)) for x in flat + list((kwargs or {}).values())):
+            if any(isinstance(x, (_Expr, _Row)) for x in flat + list((kwargs or {}).values())):
                 return _called(func, args, kwargs or {})
             return func(*args, **(kwargs or {}))
     return Mode()
@@ -435,6 +601,7 @@ class _Trace:
         self.leaves, self.prefix, self.lifted = leaves, prefix, lifted
         self.used = {}     # by name: which leaf, or a tensor that is none
         self.made = {}     # by the id of a function what stands for it
+        self.wide = set()  # names of tensors of int64
         self.next, self.has_read, self.has_sized = 0, False, False
 
     @staticmethod
