@@ -4,10 +4,13 @@
 sinks, fp8, texts with buffers, dropout, gradients, torch.compile, CUDA graphs. NaN lies wherever no kernel may read. Prints what is wrong, with its seed
 and number: --only computes that call alone. What is refused is counted by its sentence."""
 import argparse
+import ast
 import collections
+import functools
 import math
 import os
 import random
+import re
 import tempfile
 import time
 import traceback
@@ -20,7 +23,7 @@ import torch  # noqa: E402
 import fa_tune  # noqa: E402
 
 DEVICE, FP8 = "cuda", torch.float8_e4m3fn
-# Scores, masks, and the buffers that they read: a shape by these names or a number. A comparison stands in brackets, so that & is its `and`.
+# Scores, masks, and the buffers that they read: a shape by these names or a number.
 TEXTS = [("score + slope[h] * (k - q)", "", {"slope": "H"}), ("score + bias[h][q][k]", "", {"bias": "HQK"}), ("score + pair[q][k]", "k <= q", {"pair": "QK"}),
          ("score + key[b][k]", "", {"key": "BK"}), ("score - 0.02 * abs(q - k)", "(q + k) % 3 != 1", {}), ("20 * tanh(score / 20) + far * min(abs(k - q), 40)", "", {"far": -0.0625}),
          ("score * gain[hk]", "(k < 20) or (k <= q)", {"gain": "G"}), ("score + table[h][k - q + n]", "", {"table": "HT", "n": 100}),
@@ -55,6 +58,30 @@ def dropped(p, seed, first_head, heads, rows, keys):
     return ((word >> (k % 16 // 8 * 2 + (k + q // 16) % 2) * 8 & 255) >= least) * (256 / (256 - least))
 
 
+def tensor_of(x):
+    return torch.as_tensor(x, device=DEVICE)
+
+
+class ForTensors(ast.NodeTransformer):
+    """A text for all positions at once."""
+
+    def visit_IfExp(self, node):
+        return ast.Call(ast.Name("where", ast.Load()), [self.visit(part) for part in (node.test, node.body, node.orelse)], [])
+
+    def visit_BoolOp(self, node):
+        return functools.reduce(lambda a, b: ast.BinOp(a, ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr(), b), map(self.visit, node.values))
+
+    def visit_UnaryOp(self, node):
+        return ast.UnaryOp(ast.Invert() if isinstance(node.op, ast.Not) else node.op, self.visit(node.operand))
+
+    def visit_Constant(self, node):
+        return ast.Call(ast.Name("tensor_of", ast.Load()), [node], [])
+
+
+def value_of(text, names):
+    return eval(compile(ast.fix_missing_locations(ForTensors().visit(ast.parse(text, mode="eval"))), text, "eval"), names)   # pylint: disable=eval-used
+
+
 def attend(case, b, q, k, v, sinks, held, seed, narrow=None):
     """(o, lse, weights, which rows see a key) of sequence b, of (heads, rows, dim), as the call is defined; weights are rounded to `narrow`."""
     (h, rows, dim), keys, group = q.shape, k.shape[1], q.shape[0] // k.shape[0]
@@ -64,13 +91,14 @@ def attend(case, b, q, k, v, sinks, held, seed, narrow=None):
     score = q @ k.transpose(1, 2) * (case["scale"] or dim ** -0.5)
     score = cap * torch.tanh(score / cap) if cap else score
     at, right = i if case["causal"] == "top-left" else i + keys - rows, 0 if case["causal"] else right
-    names = {"b": torch.tensor(b, device=DEVICE), "h": head, "hk": head // group, "q": at, "k": j, "len_q": rows, "len_k": keys, "abs": torch.abs, "tanh": torch.tanh,
-             "min": lambda a, b: a.clamp(max=b),
-             **{name: Held(of) if torch.is_tensor(of) else of for name, of in held.items()}}
-    score = eval(case["score"], names, {"score": score}) if case["score"] else score                              # pylint: disable=eval-used
+    names = {"b": torch.tensor(b, device=DEVICE), "h": head, "hk": head // group, "q": at, "k": j, "len_q": rows, "len_k": keys, "where": torch.where, "tensor_of": tensor_of,
+             **{name: lambda *x, call=call: call(*map(tensor_of, x)) for name, call in (("abs", torch.abs), ("tanh", torch.tanh), ("exp", torch.exp), ("log", torch.log),
+                                                                                    ("sqrt", torch.sqrt), ("min", torch.minimum), ("max", torch.maximum))},
+             **{name: Held(of) if torch.is_tensor(of) else tensor_of(of) for name, of in held.items()}}
+    score = value_of(case["score"], {**names, "score": score}) + 0 * score if case["score"] else score
     seen = (j - at <= (right if right >= 0 else keys + rows)) & (at - j <= (left if left >= 0 else keys + rows)) & torch.ones_like(score, dtype=torch.bool)
     if case["mask"]:
-        seen = seen & eval(case["mask"].replace(" and ", " & ").replace(" or ", " | "), names)                    # pylint: disable=eval-used
+        seen = seen & value_of(case["mask"], names)
     score, some = score.masked_fill(~seen, -1e30), seen.any(-1)
     lse = score.logsumexp(-1)
     lse = lse if sinks is None else torch.logaddexp(lse, sinks.to(lse.dtype)[:, None])
@@ -83,18 +111,42 @@ def attend(case, b, q, k, v, sinks, held, seed, narrow=None):
 
 
 # ---- drawing -------------------------------------------------------------------------------------
-def lengths(chance, form):
+BUFFERS = {"slope": "H", "key": "BK", "bias": "HQK", "pair": "QK", "gain": "G", "table": "HT", "far": -0.0625, "n": 100, "document": "BK int", "group": "K int", "width": 70, "seen": "QK blocks"}
+# What random texts grow of: a number <f>, a whole one <i>, a truth <t>, constants <c> and <n>; leaves, and the rest. What jumps does so by whole numbers.
+GRAMMAR = {"f": (["score", "score", "slope[h]", "key[b][k]", "bias[h][q][k]", "pair[q][k]", "gain[hk]", "table[h][k - q + n]", "far", "<c>", "<i> / 64"],
+                 ["tanh(<f>)", "abs(<f>)", "-(<f>)", "sqrt(abs(<f>) + 0.5)", "exp(min(<f>, 1))", "log(abs(<f>) + 1)", "max(<f>, 0)", "(<f> + <f>)", "(<f> - <f>)", "(<f>) * tanh(<f>)",
+                  "min(<f>, <f>)", "max(<f>, <f>)", "(<f>) / (1 + abs(<f>))", "(<f> if <t> else <f>)"]),
+           "i": (["q", "k", "q", "k", "h", "hk", "b", "<n>", "(q - k)", "document[b][q]", "document[b][k]", "group[k]", "width"],
+                 ["(<i>) // <n>", "(<i>) % <n>", "(<i> + <n>)", "min(<i>, <n>)", "max(<i>, <n>)", "abs(<i> - <n>)", "(<i>) * <n>"]),
+           "t": (["(<i> %s <i>)" % sign for sign in ("<", "<=", ">", ">=", "==", "!=")], ["(<t> and <t>)", "(<t> or <t>)", "(<t> or <t>)", "(not <t>)", "(seen[q][k] != 0 and <t>)"])}
+
+
+def grown(chance, kind, depth):
+    form = chance.choice(GRAMMAR[kind][depth > 0 and chance.random() < 0.8])
+    return re.sub("<(.)>", lambda of: str(chance.randint(1, 40)) if of[1] == "n" else str(chance.randint(-24, 24) / 8) if of[1] == "c" else grown(chance, of[1], min(depth - 1, 3 if of[1] == "f" else 1)), form)
+
+
+def draw_text(chance):
+    while True:
+        kind, around = chance.random(), chance.choice(["score + %s", "score + %s", "score * 0.5 + min(max(%s, -6), 6)", "%s"])
+        score, mask = around % grown(chance, "f", chance.randint(1, 4)) if kind < 0.75 else "", grown(chance, "t", chance.randint(0, 2)) if kind > 0.5 else ""
+        held = {name: of for name, of in BUFFERS.items() if re.search(r"\b%s\b" % name, score + " " + mask)}
+        if len(held) < 8 and max(len(score), len(mask)) < 1000:
+            return score, mask, held
+
+
+def lengths(chance, form, most=1400):
     """How many sequences, and the longest of their queries and keys, near which all are."""
-    rows, keys = (max(1, int(math.exp(chance.uniform(0, math.log(6000 if form == "decode" else 1400))))) for _ in "qk")
+    rows, keys = (max(1, int(math.exp(chance.uniform(0, math.log(6000 if form == "decode" else most))))) for _ in "qk")
     rows = chance.choice([1, 1, 2, 5, 17]) if form == "decode" else rows
     return {"batch": chance.randint(1, 4), "rows": rows, "keys": rows if form != "decode" and chance.random() < 0.5 else keys, "scale": chance.choice([None, None, 0.25])}
 
 
-def draw(chance):
-    """What a kernel is compiled for, and lengths."""
-    form, kv, group = chance.choice(["dense"] * 5 + ["packed"] * 3 + ["paged", "decode"] * 2), chance.choice([1, 1, 2, 3, 4]), chance.choice([1, 1, 1, 2, 3, 4, 8])
+def draw(chance, trees=False):
+    """What a kernel is compiled for, and lengths. trees: of random texts alone."""
+    form, kv, group = "dense" if trees else chance.choice(["dense"] * 5 + ["packed"] * 3 + ["paged", "decode"] * 2), chance.choice([1, 1, 2, 3, 4]), chance.choice([1, 1, 1, 2, 3, 4, 8])
     case = dict(
-        form=form, kv=kv, heads=kv * group, dim=chance.choice([64, 64, 128, 128, 256, 96, *[chance.randrange(32, 257, 8)] * 6]), **lengths(chance, form),
+        form=form, kv=kv, heads=kv * group, dim=chance.choice([64, 64, 128, 128, 256, 96, *[chance.randrange(32, 257, 8)] * 6]), **lengths(chance, form, 300 if trees else 1400),
         type=chance.choice([torch.float16, torch.bfloat16]),
         layout=chance.choice(["bhsd", "bshd"]), causal=chance.choice([False, True, True, *["top-left"] * (form == "dense")]), window=None, fp8=None,
         softcap=chance.choice([None] * 5 + [20.0]), sinks=chance.random() < 0.15, unaligned=form == "dense" and chance.random() < 0.15, graph=chance.random() < 0.12, dropout=None, trains=False,
@@ -102,12 +154,14 @@ def draw(chance):
         lse=chance.random() < 0.5)
     if chance.random() < 0.25:
         case["window"] = chance.choice([(100, 0), (31, 7), (700, 100), *[(100, -1), (0, 0), (-1, 5)] * (form == "dense")])
-    if chance.random() < 0.3:
-        case["score"], case["mask"], case["texts"] = chance.choice(TEXTS)
+    if trees or chance.random() < 0.3:
+        case["score"], case["mask"], case["texts"] = draw_text(chance) if trees or chance.random() < 0.5 else chance.choice(TEXTS)
     if form != "dense" and chance.random() < 0.3:
         case.update(fp8=chance.choice(["k, v", "all"]), dim=chance.choice([64, 128, 256, 96]))
     elif form in ("dense", "packed"):
         case["dropout"], case["trains"] = chance.choice([None] * 5 + [0.1, 0.5]), chance.random() < 0.4
+    if trees:
+        case.update(kv=min(kv, 2), heads=min(kv, 2) * min(group, 3), graph=False, compiled=False, trains=chance.random() < 0.85, most=300)
     case["dim_v"] = chance.randrange(32, case["dim"] + 1, 8) if not case["fp8"] and chance.random() < 0.1 else case["dim"]
     if form == "decode" and not case["fp8"] and chance.random() < 0.15:   # multi-head latent attention
         case.update(dim=576, dim_v=512, kv=1, heads=chance.choice([8, 16, 24, 64, 128]), softcap=None, window=None, sinks=False, score="", mask="", texts={})
@@ -183,7 +237,8 @@ def buffers_of(case, rows, keys, chance, generator):
         shape, kind = ([sizes[letter] for letter in of.split()[0]], of.split()[1:]) if isinstance(of, str) else (None, None)
         drawn = None if shape is None else torch.randn(shape, device=DEVICE, generator=generator) * (0.05 if name == "slope" else 0.5)
         made[name] = of if shape is None else drawn > -0.6 if kind == ["bool"] else (
-            (torch.arange(shape[-1], device=DEVICE) // 170).expand(shape).int() if kind else drawn.to(chance.choice([torch.float32, torch.bfloat16])))
+            (torch.arange(shape[-1], device=DEVICE) // 170).expand(shape).int() if kind == ["int"] else (
+                torch.rand([-(-n // 64) for n in shape], device=DEVICE, generator=generator) < 0.4).repeat_interleave(64, 0).repeat_interleave(64, 1)[:shape[0], :shape[1]] if kind else drawn.to(chance.choice([torch.float32, torch.bfloat16])))
     return made
 
 
@@ -266,10 +321,11 @@ def gradients(case, leaves, twins, ours, exact, split, generator):
             columns.append(float(w.detach().square().sum(-2).max().sqrt()) * (w.shape[0] / part[2].shape[0]) ** 0.5)
     rise, column, most = max(rises, default=0) / (1 - (case["dropout"] or 0)), max(columns, default=0), max(float(x.abs().max()) if x.numel() else 0 for x in weights)
     floors = [4 * scale * epsilon * rise * sizes[1], 4 * scale * epsilon * rise * sizes[0] * column, 4 * epsilon * most * column]
-    for i, (got, wanted) in enumerate(zip(mine, right)):
+    names = ["q", "k", "v", *["sinks"] * case["sinks"], *(name for name, of in case["texts"].items() if isinstance(of, str) and " " not in of)]
+    for i, (name, got, wanted) in enumerate(zip(names, mine, right, strict=True)):
         largest, what = float(wanted.abs().max()), "dQ dK dV".split()[i] if i < 3 else "the gradient of a buffer or sink, of shape %s," % list(wanted.shape)
         allowed = 0.02 * largest + floors[i] if i < 3 else 0.1 * largest + 4 * epsilon * rise * column + 1e-4
-        if "slope" in case["texts"] and i >= 3:   # its terms cancel
+        if name in ("slope", "gain"):   # their terms cancel
             continue
         assert bool(torch.isfinite(got).all()), what + " has values that are not finite"
         error = float((got.double() - wanted).abs().max()) if got.numel() else 0
@@ -278,17 +334,17 @@ def gradients(case, leaves, twins, ours, exact, split, generator):
     return worst
 
 
-def random_calls(seed, seconds=0, count=1 << 30, only=None, variants=8):
+def random_calls(seed, seconds=0, count=1 << 30, only=None, variants=8, trees=False):
     """Judges calls until the time is over; a sentence about all. Behind the first of a problem come calls of any other lengths, by kernels that are loaded."""
     refused, kinds, wrong, missed, worst, begin = collections.Counter(), collections.Counter(), [], 0, 0.0, time.monotonic()
     for number in range(count) if only is None else [only]:
         if seconds and time.monotonic() - begin > seconds:
             break
         chance, generator = random.Random(seed * 1000003 + number), torch.Generator(DEVICE).manual_seed(seed * 1000003 + number)
-        case, told = draw(chance), 0
+        case, told = draw(chance, trees), 0
         try:
             for told in range(1 if case["compiled"] else variants):
-                case.update(lengths(chance, case["form"]) if told else {})
+                case.update(lengths(chance, case["form"], case.get("most", 1400)) if told else {})
                 try:
                     with fa_tune.policy(effort="cached" if told else "predict", on_miss="nearest" if told else "raise"):
                         worst, kinds[case["form"]] = max(worst, judge(case, chance, generator)), kinds[case["form"]] + 1
@@ -315,5 +371,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--only", type=int, help="the number of one call")
+    parser.add_argument("--trees", action="store_true", help="of random texts alone, with gradients")
+    parser.add_argument("--variants", type=int, default=8, help="lengths for a kernel (8)")
     options = parser.parse_args()
-    print(random_calls(options.seed, options.seconds, only=options.only), flush=True)
+    print(random_calls(options.seed, options.seconds, only=options.only, variants=options.variants, trees=options.trees), flush=True)

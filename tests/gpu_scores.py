@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""FlexAttention's calls on a real GPU, from the installed wheel, beside their definition in float32; layers that train; docs/scores.md word for
+"""FlexAttention's calls on a real GPU, from the installed wheel, beside their definition in float32; models of transformers that train; docs/scores.md word for
 word. tests/gpu.sh runs it, all or the tests that are named. A call that PyTorch's kernel would compute is an error."""
 import math
 import os
@@ -8,13 +8,13 @@ import re
 import sys
 import tempfile
 import traceback
+import types
 import warnings
 
 os.environ["FA_TUNE_STORE"] = os.path.join(tempfile.mkdtemp(prefix="fa-tune-scores-"), "store.db")  # mode 0700
 os.environ.setdefault("FA_TUNE_SYSTEM", "")
 
 import torch  # noqa: E402
-from torch import nn  # noqa: E402
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: E402
 
 import fa_tune  # noqa: E402
@@ -23,9 +23,7 @@ from fa_tune import _core, _torch_ops, flex  # noqa: E402
 HAS_GRADIENTS = "buffers" in _torch_ops.OPTIONS  # where a function reads tensors
 LAUNCHED = []  # a member for each call
 _attention = _core.attention
-
-
-_core.attention = lambda *args, **words: LAUNCHED.append(0) or _attention(*args, **words)
+_core.attention = fa_tune.attention = lambda *args, **words: LAUNCHED.append(0) or _attention(*args, **words)
 
 
 def ours(q, k, v, score=None, mask=None, scale=None):
@@ -79,46 +77,93 @@ def functions_are_their_definition(part=slice(None)):
     return "off by %.4f of the largest at most" % worst
 
 
-class Layer(nn.Module):
-    """Attention between a norm and a sum: heads of 64, with a bias that is learnt, of `shape`, where `score` reads one."""
+def models(transformers):
+    """By name: what makes a model of an attention, what it is trained with, and which of it its tokens follow from."""
+    from transformers.models.esm import modeling_esmfold as esmfold
 
-    def __init__(self, mask=None, scale=None, shape=(0,), score=None, width=256):
-        super().__init__()
-        self.mask, self.scale, self.score, self.norm, self.bias = mask, scale, score, nn.LayerNorm(width), nn.Parameter(torch.randn(shape))
-        self.into, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+    class Attention(esmfold.EsmFoldAttention):
+        """AlphaFold's triangles: a bias of pairs, and one that hides keys."""
+        def forward(self, q_x, kv_x, biases=(), **_):
+            there, pair = biases[0][0, :, 0, 0], biases[1][0, 0]
+            call = fa_tune.attention if self.way == "fa_tune" else lambda *x, score, scale: COMPILED(*x, score_mod=score, scale=scale)
+            o = call(*self._prep_qkv(q_x[0], kv_x[0]), score=lambda s, b, h, i, j: s + there[b, j] + pair[h, i, j], scale=1.0)
+            return self._wrap_up(o.transpose(1, 2), q_x[0])[None]
 
-    def forward(self, x, call):
-        q, k, v = self.into(self.norm(x)).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
-        score = self.score and (lambda s, b, h, q, k: self.score(self.bias, s, h, q, k))
-        return x + self.out(call(q, k, v, score, self.mask, self.scale)[0].to(x.dtype).transpose(1, 2).flatten(2))
+    class Triangles(esmfold.EsmFoldTriangleAttention):
+        def __init__(self, attn_implementation):
+            super().__init__(64, 32, 4)
+            self.mha.__class__, self.mha.way = esmfold.EsmFoldAttention if attn_implementation == "sdpa" else Attention, attn_implementation
+
+        def forward(self, x, mask):
+            return types.SimpleNamespace(loss=((super().forward(x, mask) - x).float() ** 2).sum(-1).mean())
+
+    small = {"vocab_size": 128, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    text = {**small, "head_dim": 64, "sliding_window": 64, "layer_types": ["sliding_attention", "full_attention"]}
+    vision = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 112, "patch_size": 14}
+    torch.manual_seed(4)
+    tokens, padded = torch.randint(120, (2, 200), device="cuda"), torch.arange(200, device="cuda").repeat(2, 1) < torch.tensor([[200], [131]], device="cuda")
+    image, places = tokens.clone(), torch.cat([torch.arange(n, device="cuda") for n in (90, 1, 60, 49)])
+    image[:, 20:36] = 127
+    made = {"packed Llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig, small, {"labels": tokens, "position_ids": places[None].repeat(2, 1), "use_cache": False}),
+            "T5": (transformers.T5ForConditionalGeneration, transformers.T5Config, {
+                "vocab_size": 128, "d_model": 256, "d_kv": 64, "d_ff": 512, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0, "dropout_rate": 0.0},
+                   {"labels": tokens[:, :140].contiguous(), "attention_mask": padded.long()}),
+            "Gemma 3": (transformers.Gemma3ForConditionalGeneration, transformers.Gemma3Config, {
+                "text_config": text, "vision_config": vision, "mm_tokens_per_image": 16, "image_token_index": 127},
+                        {"labels": tokens, "input_ids": image, "token_type_ids": (image == 127).long(), "pixel_values": torch.randn(2, 3, 112, 112, device="cuda").bfloat16()})}
+    made = {name: (lambda attn_implementation, make=make, config=config, how=how: make(config(**how, attn_implementation=attn_implementation)), {"input_ids": tokens, **given},
+                   [] if "position_ids" in given else {"input_ids", "attention_mask", "token_type_ids", "pixel_values"}) for name, (make, config, how, given) in made.items()}
+    return {**made, "triangles": (Triangles, {"x": torch.randn(1, 96, 96, 64, device="cuda").bfloat16(), "mask": (torch.rand(1, 96, 96, device="cuda") < 0.9).bfloat16()}, [])}
 
 
-def layers_train_with_the_losses_of_their_definition():
-    """A table of distances for each head, as T5's; a bias of pairs and a mask of keys, as in AlphaFold's triangles."""
-    document = torch.repeat_interleave(torch.arange(4, device="cuda"), torch.tensor([300, 10, 500, 214], device="cuda"))
-    there, result = torch.rand(8, 256, device="cuda") > 0.2, []
-    kinds = {"image prefix": (2, 777, False, {"mask": lambda b, h, q, k: (q >= k) | (k < 256) & (q < 256)}),
-             "packed Llama": (2, 1024, True, {"mask": lambda b, h, q, k: (q >= k) & (document[q] == document[k])}),
-             "T5": (2, 512, True, {"scale": 1.0, "shape": (4, 1023), "score": lambda table, s, h, q, k: s + table[h, k - q + 511]}),
-             "triangle": (8, 256, True, {"shape": (4, 256, 256), "score": lambda pair, s, h, q, k: s + pair[h, q, k], "mask": lambda b, h, q, k: there[b, k]})}
-    for name, (batch, rows, reads, how) in kinds.items():
-        losses = {definition: [], ours: []}
-        for call, told in losses.items():
-            torch._dynamo.reset()
-            torch.manual_seed(1)
-            layers, x = nn.ModuleList(Layer(**how) for _ in range(2)).cuda().bfloat16(), torch.randn(batch, rows, 256, device="cuda").bfloat16()
-            optimizer = torch.optim.SGD(layers.parameters(), lr=0.5)
-            for _ in range(6):
-                with torch.set_grad_enabled(HAS_GRADIENTS or not reads):
-                    loss = ((layers[1](layers[0](x, call), call).float() - 0.5) ** 2).mean()
-                told.append(float(loss.detach()))
-                if loss.requires_grad:
-                    optimizer.zero_grad()
-                    loss.backward()
-                    optimizer.step()
-        assert max(abs(a - b) / a for a, b in zip(*losses.values())) < 0.01, (name, losses)
-        result.append("%s %.4f to %.4f beside %.4f" % (name, losses[ours][0], losses[ours][-1], losses[definition][-1]))
-    return "; ".join(result)
+def trained(make, given, way):
+    """The model, its losses of four steps, and the gradients of the first."""
+    torch.manual_seed(5)
+    model, losses, first = make(attn_implementation=way).to("cuda", torch.bfloat16).train(), [], None
+    for _ in range(4):
+        loss = model(**given).loss
+        model.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
+        first = first or [p.grad.float() for p in model.parameters() if p.grad is not None]
+        with torch.no_grad():
+            for p in model.parameters():
+                p.sub_(0 if p.grad is None else 0.1 * p.grad)
+    return model.eval(), losses, first
+
+
+def models_of_transformers_train_and_generate(way="fa_tune"):
+    """As with "sdpa"."""
+    try:
+        import transformers
+    except ImportError:
+        return "skipped: transformers is not here"
+    said = []
+    for name, (make, given, prompt) in models(transformers).items():
+        before = len(LAUNCHED)
+        (exact, right, best), between = trained(make, given, "sdpa"), len(LAUNCHED)
+        model, losses, first = trained(make, given, way)
+        assert between == before < len(LAUNCHED), name
+        assert max(abs(a - b) / b for a, b in zip(losses, right)) < 0.01 and right[-1] < right[0], (name, losses, right)
+        for mine, other in zip(first, best, strict=True):
+            assert float((mine - other).norm()) <= 0.05 * float(other.norm()) + 1e-4, (name, tuple(mine.shape), float((mine - other).norm()), float(other.norm()))
+        if prompt and way == "fa_tune":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model.load_state_dict(exact.state_dict())
+                how = {word: x for word, x in given.items() if word in prompt}
+                mine, other = (x.generate(**how, max_new_tokens=8, do_sample=False, return_dict_in_generate=True, output_logits=True) for x in (model, exact))
+            best = torch.stack(other.logits, 1).float().topk(2).values
+            for row, (got, wanted) in enumerate(zip(mine.sequences[:, -8:].tolist(), other.sequences[:, -8:].tolist())):
+                at = next((i for i, pair in enumerate(zip(got, wanted)) if pair[0] != pair[1]), None)
+                assert at is None or best[row, at, 0] - best[row, at, 1] < 0.03, (name, got, wanted, best[row])
+        said.append("%s %.4f to %.4f, by SDPA %.4f" % (name, losses[0], losses[-1], right[-1]))
+        print("   ", said[-1], flush=True)
+    return "; ".join(said)
+
+
+def models_of_transformers_train_by_flex_attention():
+    return models_of_transformers_train_and_generate("flex_attention")
 
 
 def dropout_is_drawn_by_its_seeds():
@@ -156,7 +201,7 @@ def main():
     warnings.filterwarnings("error", "PyTorch's own kernel computes")
     fa_tune.policy(effort="predict")
     flex.use()
-    for test in (dropout_is_drawn_by_its_seeds, layers_train_with_the_losses_of_their_definition, the_page_of_scores_are_calls_that_run, functions_are_their_definition):
+    for test in (dropout_is_drawn_by_its_seeds, models_of_transformers_train_and_generate, models_of_transformers_train_by_flex_attention, the_page_of_scores_are_calls_that_run, functions_are_their_definition):
         if len(sys.argv) < 2 or any(word in test.__name__ for word in sys.argv[1:]):
             try:
                 print("ok", test.__name__, test() or "", flush=True)

@@ -546,34 +546,12 @@ class Skip(Exception):
     """Raised with the reason."""
 
 
-def transformers_trains_as_with_sdpa():
-    if importlib.util.find_spec("transformers") is None:
-        raise Skip("transformers is not here")
-    from transformers import LlamaConfig, LlamaForCausalLM
-    told = {}
-    tokens = torch.randint(128, (2, 200), device="cuda")
-    for way in ("sdpa", "fa_tune"):
-        torch.manual_seed(5)
-        config = LlamaConfig(vocab_size=128, hidden_size=256, intermediate_size=512, num_hidden_layers=2,
-                             num_attention_heads=4, num_key_value_heads=2, attn_implementation=way)
-        model = LlamaForCausalLM(config).to("cuda", torch.bfloat16).train()
-        with warnings.catch_warnings(), fa_tune.recording() as met:
-            warnings.filterwarnings("error", message=".*sdpa_attention_forward computes")
-            loss = model(input_ids=tokens, labels=tokens).loss
-            loss.backward()
-        assert (len(met) > 0) == (way == "fa_tune"), met
-        told[way] = loss.item(), [p.grad.float() for p in model.parameters()]
-    for mine, right in zip(told["fa_tune"][1], told["sdpa"][1]):
-        assert float((mine - right).norm()) <= 0.03 * float(right.norm()) + 1e-4
-    return "a Llama of two layers: loss %.4f, by SDPA %.4f" % (told["fa_tune"][0], told["sdpa"][0])
-
-
 WAYS = [gradients_of_a_call_are_the_same_through_every_way, a_loss_of_the_lse_has_the_same_gradients_through_every_way,
         graphed_callables_and_streams, deterministic_gradients_have_the_same_bits,
         gradients_of_sequences_behind_one_another_are_those_of_each_alone, what_has_no_gradient_is_refused,
         gradients_of_sums_and_of_nothing, autocast_casts_as_for_sdpa, what_is_not_tuned_is_trained_by_sdpa_where_that_is_wanted,
         what_no_kernel_has_gradients_for_is_refused_or_trained_by_sdpa,
-        sdpa_trains_within_the_drop_in, memory_kept_for_backward_is_that_of_sdpa, transformers_trains_as_with_sdpa]
+        sdpa_trains_within_the_drop_in, memory_kept_for_backward_is_that_of_sdpa]
 TESTS = [random_problems_have_the_gradients_of_float64, *WAYS]
 
 
