@@ -77,12 +77,11 @@ static int fail(fa_store *store, fa_diag *diag, const char *what)
         sqlite = SQLITE_IOERR;
     int error = sqlite3_system_errno(store->db) != 0 ? sqlite3_system_errno(store->db) : last;
     const char *advice = "reading or writing failed: look at the disk";
-    for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
+    for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
         if (meanings[i].sqlite == sqlite) {
             code = meanings[i].code;
             advice = meanings[i].advice;
         }
-    }
     if (sqlite == SQLITE_BUSY && store->unlockable) {
         code = FA_EIO;
         advice = "its file system gives no locks: put the store on another one (FA_TUNE_STORE)";

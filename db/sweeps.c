@@ -11,7 +11,6 @@
 #include "statements.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define OF_ITEMS(what, which) "(SELECT " what " FROM sweep_item WHERE sweep_id = sweep.id" which ")"

@@ -611,10 +611,9 @@ int fa_families_load(const fa_templates *templates, const char *operation, fa_fa
     int rc = 0;
     list.family = calloc((size_t)templates->count + 1, sizeof *list.family);
     FA_OR_RETURN(fa_have(list.family != NULL, "families", diag));
-    for (int i = 0; i < templates->count && rc == 0; i++) {
+    for (int i = 0; i < templates->count && rc == 0; i++)
         if (fa_template_is_manifest(templates->file[i].name))
             rc = load_file(templates, &templates->file[i], operation, &list, diag);
-    }
     if (rc == 0 && list.count == 0)
         rc = operation == NULL
                  ? fa_fail(diag, FA_ENOTFOUND, "there is no kernel family for a known operation")

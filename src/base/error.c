@@ -123,12 +123,11 @@ const char *fa_name_at(const char *const *names, int value)
 
 int fa_name_find(const char *const *names, const char *name, int *ret_value)
 {
-    for (int i = 0; names[i] != NULL; i++) {
+    for (int i = 0; names[i] != NULL; i++)
         if (strcmp(names[i], name) == 0) {
             *ret_value = i;
             return 0;
         }
-    }
     return FA_ENOTFOUND;
 }
 
@@ -142,12 +141,11 @@ const char *fa_error_name(int code)
 
 int fa_error_parse(const char *name, int *ret_code)
 {
-    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
         if (strcmp(errors[i].name, name) == 0) {
             *ret_code = errors[i].value;
             return 0;
         }
-    }
     return FA_ENOTFOUND;
 }
 

@@ -414,7 +414,7 @@ static int parse_word(struct parser *p)
     p->at += size;
     if (take(p, "("))
         return parse_call(p, word, size);
-    for (int i = 0; i < p->name_count; i++) {
+    for (int i = 0; i < p->name_count; i++)
         if (is_same(word, size, p->name[i])) {
             p->uses |= (uint64_t)1 << i;
             int value = combine_steps(p, OP_NAME, i, 0);
@@ -424,7 +424,6 @@ static int parse_word(struct parser *p)
                 while (take(p, ","));
             return value;
         }
-    }
     fail(p, "uses the unknown name %.*s", size < 40 ? size : 40, word);
     return 0;
 }

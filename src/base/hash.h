@@ -35,12 +35,6 @@ void fa_sha256(const void *bytes, size_t size, char ret_hex[FA_HASH_HEX]);
 /* ---- numbers that are drawn ------------------------------------------------------------------*/
 /* The i-th number of the stream `seed` by splitmix64 (Steele, Lea, Flood 2014): what proofs and races draw is the same for
  * the same seed, on the host and on a device. */
-static inline uint64_t fa_random(uint64_t seed, uint64_t i)
-{
-    uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
+uint64_t fa_random(uint64_t seed, uint64_t i);
 
 #endif

@@ -197,12 +197,11 @@ void fa_words_config(fa_buf *out, const fa_config *config)
 
 bool fa_config_get(const fa_config *config, const char *name, int32_t *ret_value)
 {
-    for (int i = 0; i < config->count; i++) {
+    for (int i = 0; i < config->count; i++)
         if (strcmp(config->tunable[i].name, name) == 0) {
             *ret_value = config->tunable[i].value;
             return true;
         }
-    }
     return false;
 }
 

@@ -18,7 +18,6 @@
 #include "buf.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_TOP = 10, LEFT_TOLD = 8 };

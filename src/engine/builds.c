@@ -15,7 +15,6 @@
 #include "op.h"
 #include "spec.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -210,12 +210,11 @@ static const fa_answer *share(fa_loaded *loaded, const fa_answer *answer, bool o
     memset(made->answer.trial.grid, 0, sizeof made->answer.trial.grid);
     memset(made->answer.why, 0, sizeof made->answer.why);
     /* Bytes between the fields may differ: then it is kept once more. */
-    for (const struct fa_like *like = loaded->likes; like != NULL; like = like->next) {
+    for (const struct fa_like *like = loaded->likes; like != NULL; like = like->next)
         if (memcmp(&like->answer, &made->answer, sizeof like->answer) == 0) {
             free(made);
             return &like->answer;
         }
-    }
     made->next = loaded->likes;
     loaded->likes = made;
     return &made->answer;

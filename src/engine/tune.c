@@ -24,7 +24,6 @@
 #include "store.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

@@ -635,14 +635,13 @@ int fa_tensor_map_encode(fa_driver *driver, const fa_tensor_shape *shape, void *
     _Alignas(64) unsigned char map[FA_TENSOR_MAP_BYTES];
     fa_tensor_shape is = *shape;
     FA_RETURN_IF_FORKED(diag);
-    for (uint32_t i = 1; i < is.rank && i < FA_TENSOR_MAP_RANK; i++) {
+    for (uint32_t i = 1; i < is.rank && i < FA_TENSOR_MAP_RANK; i++)
         if (is.extent[i] <= 1) { /* any driver takes it */
             is.extent[i] = 1;
             is.stride[i - 1] = (is.extent[0] * (is.type == FA_MAP_UINT8 ? 1 : 2) + 15) / 16 * 16;
         } else if (is.stride[i - 1] % 128 != 0 && shape->promotion == 0) {
             promotion = CU_MAP_PROMOTE_128;
         }
-    }
     cu_result result =
         driver->tensor_map_encode(map, (int)is.type, is.rank, is.base, is.extent, is.stride, is.box,
                                   every, 0, swizzle, promotion, 0);

@@ -222,14 +222,13 @@ static void collect_ended(fa_stream_memory *memory)
             link = &(*link)->next;
         if (*link != NULL) /* else no launch ever had it */
             *link = ended->next;
-        for (int kind = 0; kind < FA_STREAM_KINDS; kind++) {
+        for (int kind = 0; kind < FA_STREAM_KINDS; kind++)
             while (ended->held[kind] != NULL) {
                 struct block *block = ended->held[kind];
                 ended->held[kind] = block->next;
                 block->next = memory->free[kind];
                 memory->free[kind] = block;
             }
-        }
         free(ended);
         ended = next;
     }

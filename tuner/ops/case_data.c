@@ -50,15 +50,16 @@ void fa_case_draw(const fa_tensor *tensor, uint64_t seed, unsigned char *element
     for (int sum = 0; sum < SUMS; sum++)
         fa_element_store(tensor->element, drawn_value(tensor->element, sum), of_sum[sum]);
     for (uint64_t i = 0; i < tensor->elements; i++) {
-        uint64_t random = fa_random(seed, tensor->runs ? i / RUN : i);
+        const uint64_t random = fa_random(seed, tensor->runs ? i / RUN : i);
         unsigned char *at = elements + i * size;
+        const unsigned char *sum = of_sum[(random & 127) + (random >> 16 & 127) +
+                                          (random >> 32 & 127) + (random >> 48 & 127)];
         if (span > 0)
             fa_element_store(tensor->element, (double)(tensor->from + (int64_t)(random % span)), at);
+        else if (i + sizeof *of_sum <= tensor->elements) /* then more than one element is there, */
+            memcpy(at, sum, sizeof *of_sum); /* and one move takes a fourth of a copy of `size` */
         else
-            memcpy(at,
-                   of_sum[(random & 127) + (random >> 16 & 127) + (random >> 32 & 127) +
-                          (random >> 48 & 127)],
-                   size);
+            memcpy(at, sum, size);
     }
 }
 
