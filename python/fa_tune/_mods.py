@@ -463,6 +463,8 @@ _REDUCED = {
 
 
 def _applied(name, *args, **kwargs):
+    if name in ("max", "min") and len(args) == 1 and not kwargs:
+        name = "a" + name
     try:
         if name in _REDUCED:
             return _REDUCED[name](*args, **kwargs)
