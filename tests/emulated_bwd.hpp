@@ -11,6 +11,9 @@ inline void give(Rendered &r) {
     r.kind = kReference, r.side_threads = kThreads;
     r.reference = reference, r.inputs = inputs, r.start_of = start_of;
 }
+#elif defined(SHORT)
+inline void main_launch(Arguments a) { attn_bwd(a.p); }
+inline void give(Rendered &r) { r.kind = kShort, r.block_n = ROWS, r.parts = ROLES, r.main = main_launch; }
 #else
 inline void prepare(Arguments a) { attn_bwd_prepare(a.p, a.workspace); }
 inline void main_launch(Arguments a) { attn_bwd(a.p, a.workspace); }

@@ -232,6 +232,10 @@ struct Problem {
 
 static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int batch, int count) {
     const Rendered &r = rendered;
+    const auto blocks_of = [&](int rows, int heads) { return (u32)((rows + r.block_n - 1) / r.block_n * heads * batch); };
+    Arguments of_short = {p, nullptr};
+    const u32 blocks[3] = {std::max(1u, r.parts == 0 ? blocks_of(p.seq_q, p.heads_q) + blocks_of(p.seq_k, p.heads_kv) : blocks_of(std::max(p.seq_q, p.seq_k), p.heads_q)), 1, 1};
+    if (r.kind == kShort) return run("the launch", launch(r.main, &of_short, blocks, x.threads, x.bytes));
     const auto tiles_of = [&](int seq, int rows) { return (i64)(r.varlen ? seq / rows + count : (seq + rows - 1) / rows); };
     const i64 heads = (i64)p.heads_q * batch, tiles = tiles_of(p.seq_q, r.block_m), rows = tiles * r.block_m * heads;
     i64 floats = rows * (2 + r.columns) + (r.deterministic ? tiles * heads : 0);

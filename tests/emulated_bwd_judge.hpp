@@ -13,7 +13,7 @@ struct Arguments {
     fa_attn_bwd_params p;
     void *workspace;
 };
-enum Kind { kReference, kAmpere, kHopper, kWide };   // attn_bwd_ref, _sm80, _sm90a, _wide_sm90a
+enum Kind { kReference, kAmpere, kHopper, kWide, kShort };   // attn_bwd_ref, _sm80, _sm90a, _wide_sm90a, _short_sm90a
 struct Rendered {
     Kind kind;
     bool bf16, varlen, window, softcap, sinks, deterministic, in_passing, dropout;

@@ -60,6 +60,7 @@ void wait_copies(u32 pending) {
             continue;
         }
         here->flying[(c.to - kSharedFirst) / 16] = false;
+        here->unfenced[(c.to - kSharedFirst) / 16] = (u16)(now->index.x + 1);
         unsigned char *to = shared(c.to, 16);
         memset(to, 0, 16);
         if (c.bytes > 0) memcpy(to, c.from, c.bytes);

@@ -5,7 +5,7 @@ tests/gpu.sh runs it, all or the tests that are named; "ways" names all but the 
 and the sum.
 
 FA_TEST_SEED and FA_TEST_PROBLEMS repeat or extend the random problems, and FA_TEST_FAMILY has them all served by that kernel
-family. Fewer than 20 are a short run, for slow tools: large problems are left out."""
+family, without the others. Fewer than 20 are a short run, for slow tools: large problems are left out."""
 import contextlib
 import importlib.util
 import itertools
@@ -13,6 +13,7 @@ import json
 import math
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -22,6 +23,11 @@ import warnings
 
 os.environ["FA_TUNE_STORE"] = os.path.join(tempfile.mkdtemp(prefix="fa-tune-training-"), "store.db")  # mode 0700
 os.environ.setdefault("FA_TUNE_SYSTEM", "")
+FAMILY = os.environ.get("FA_TEST_FAMILY")
+if FAMILY:
+    own, templates = (os.path.join(os.path.dirname(path), "kernel_templates") for path in (os.environ["FA_TUNE_STORE"], os.path.dirname(os.path.abspath(__file__))))
+    shutil.copytree(os.environ.get("FA_TUNE_TEMPLATES", templates), own, ignore=lambda _, names: [x for x in names if x.startswith("attn_bwd_") and x.endswith(".json") and x != FAMILY + ".json"])
+    os.environ["FA_TUNE_TEMPLATES"] = own
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
@@ -32,7 +38,6 @@ from fa_tune import _torch_ops  # noqa: E402
 
 PROBLEMS = int(os.environ.get("FA_TEST_PROBLEMS", "60"))
 SEED = int(os.environ.get("FA_TEST_SEED", "0"), 0) or random.randrange(1 << 30)
-FAMILY = os.environ.get("FA_TEST_FAMILY")
 SHAPES = [(1, 1), (7, 130), (128, 128), (129, 129), (200, 333), (333, 200), (257, 64), (512, 512)]
 
 
@@ -76,6 +81,9 @@ class Case:
         aligned = self.gap != 1 or max(self.batch, self.heads, self.seq_q, self.seq_k) == 1   # a stride of one element is none
         hopper = torch.cuda.get_device_capability()[0] == 9 and aligned
         wide = max(self.dim, self.dim_v) > 128
+        if family == "attn_bwd_short_sm90a":
+            tiles = max(self.heads // self.heads_kv * -(-self.seq_q // 64), -(-self.seq_k // 64)) + 1
+            return hopper and not (wide or self.varlen or self.has_sinks) and tiles <= (13 if max(self.dim, self.dim_v) <= 64 else 6)
         return family in (None, "attn_bwd_sm80" if not hopper else "attn_bwd_wide_sm90a" if wide else "attn_bwd_sm90a")
 
     def __repr__(self):
@@ -225,7 +233,7 @@ def random_problems_have_the_gradients_of_float64():
         case = Case(dice, kind)
         while not case.is_of(FAMILY):
             case = Case(dice, kind)
-        with fa_tune.policy(on_miss="raise" if FAMILY is None else "nearest"):   # a family's config is tuned once, a second or more each
+        with fa_tune.policy(on_miss="raise" if FAMILY in (None, "attn_bwd_short_sm90a") else "nearest"):   # a family's config is tuned once, a second or more each
             check(case)
     if FAMILY is not None:
         used = {answer.family for answer in fa_tune.winners(operation="attn_bwd")}
@@ -372,39 +380,6 @@ def gradients_of_sequences_behind_one_another_are_those_of_each_alone():
     return "8 batches; under torch.compile, in a checkpoint, autocast"
 
 
-def what_has_no_gradient_is_refused():
-    leaves = one()
-    q, k, v = leaves
-    o = fa_tune.attention(q, k, v)
-    lengths = torch.tensor([0, 256], dtype=torch.int32, device="cuda")
-    flat = [x[0].transpose(0, 1).detach().clone().requires_grad_() for x in leaves]
-    cache = [x[:1].transpose(1, 2).detach() for x in (k, v)]   # (sequences, keys, heads, head_dim)
-    plain_q = q.detach()
-
-    def forward_mode(q):
-        with torch.autograd.forward_ad.dual_level():
-            fa_tune.attention(torch.autograd.forward_ad.make_dual(q, torch.ones_like(q)), k.detach(), v.detach())
-    calls = [lambda: torch.autograd.grad(o.float().square().sum(), q, create_graph=True),
-             lambda: fa_tune.attention(q, k, v, out=torch.empty_like(q)),
-             lambda: fa_tune.attention_varlen(flat[0], *cache, max_seqlen_q=256, cu_seqlens_q=lengths, seqused_k=lengths[1:]),
-             lambda: fa_tune.attention(q, k, v, batch_invariant=True),
-             lambda: fa_tune.kernel(seq=256, batch=2, heads=4, dtype="bf16", effort="predict")(q, k, v),
-             lambda: forward_mode(q), lambda: forward_mode(plain_q), lambda: torch.no_grad()(forward_mode)(plain_q),
-             lambda: torch.func.jvp(lambda q: fa_tune.attention(q, k, v), (q,), (torch.ones_like(q),)),
-             lambda: torch.func.jvp(lambda q: fa_tune.attention(q, plain_q, plain_q), (plain_q,), (torch.ones_like(q),)),
-             lambda: torch.func.vmap(fa_tune.attention)(q[None], k[None], v[None]),
-             lambda: torch.func.vmap(lambda q: fa_tune.attention(q, plain_q, plain_q))(plain_q[None])]
-    for number, call in enumerate(calls):
-        try:
-            call()
-            raise AssertionError("call %d was not refused" % number)
-        except fa_tune.NotSupported as error:
-            print("   %s: %s" % (type(error).__name__, str(error).splitlines()[0]))
-    with torch.autograd.forward_ad.dual_level():   # and nothing has a tangent
-        assert torch.equal(fa_tune.attention(q, k, v), o)
-    return "%d refusals" % len(calls)
-
-
 def close_to_float64(attend, of, d_o=None, causal=False):
     """Gradients by attend(), near those of attention's definition."""
     d_o = torch.randn_like(of[0]) if d_o is None else d_o
@@ -470,23 +445,6 @@ def what_is_not_tuned_is_trained_by_sdpa_where_that_is_wanted():
     raise AssertionError("there was a kernel")
 
 
-def what_no_kernel_has_gradients_for_is_refused_or_trained_by_sdpa():
-    attend = lambda q, k, v: fa_tune.attention(q, k, v, causal=True)  # noqa: E731
-    for leaves, major in ((one(dim=264), None), (one(), 7)):  # 7: as if the GPU were Turing's
-        with unittest.mock.patch.dict(_torch_ops._majors, {} if major is None else {leaves[0].get_device(): major}):
-            try:
-                attend(*leaves)
-                raise AssertionError("it was not refused")
-            except fa_tune.NotSupported as error:
-                print("   %s" % str(error).splitlines()[0])
-            with fa_tune.policy(on_miss="sdpa"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                close_to_float64(attend, leaves, causal=True)
-                close_to_float64(torch.compile(attend, fullgraph=True), leaves, causal=True)
-        torch.compiler.reset()
-    return "head dim 264, and Turing by its number"
-
-
 def sdpa_trains_within_the_drop_in():
     calls, passes, by_ours = [0], [0], _torch_ops.gradients
 
@@ -548,10 +506,8 @@ class Skip(Exception):
 
 WAYS = [gradients_of_a_call_are_the_same_through_every_way, a_loss_of_the_lse_has_the_same_gradients_through_every_way,
         graphed_callables_and_streams, deterministic_gradients_have_the_same_bits,
-        gradients_of_sequences_behind_one_another_are_those_of_each_alone, what_has_no_gradient_is_refused,
-        gradients_of_sums_and_of_nothing, autocast_casts_as_for_sdpa, what_is_not_tuned_is_trained_by_sdpa_where_that_is_wanted,
-        what_no_kernel_has_gradients_for_is_refused_or_trained_by_sdpa,
-        sdpa_trains_within_the_drop_in, memory_kept_for_backward_is_that_of_sdpa]
+        gradients_of_sequences_behind_one_another_are_those_of_each_alone, gradients_of_sums_and_of_nothing,
+        autocast_casts_as_for_sdpa, what_is_not_tuned_is_trained_by_sdpa_where_that_is_wanted, sdpa_trains_within_the_drop_in, memory_kept_for_backward_is_that_of_sdpa]
 TESTS = [random_problems_have_the_gradients_of_float64, *WAYS]
 
 

@@ -12,7 +12,7 @@ import emulate
 import racecheck_bwd
 import tap
 
-KERNEL, HOPPER, WIDE, REFERENCE = "attn_bwd_sm80.cu", "attn_bwd_sm90a.cu", "attn_bwd_wide_sm90a.cu", "attn_bwd_ref.cu"
+KERNEL, HOPPER, WIDE, SHORT, REFERENCE = ["attn_bwd_%s.cu" % name for name in ("sm80", "sm90a", "wide_sm90a", "short_sm90a", "ref")]
 SLOW = os.environ.get("FA_TEST_SLOW") == "1"
 ORDERS = 32 if SLOW else 8  # of warps
 TILES = [32, 64, 96, 128, 192, 256]
@@ -126,10 +126,10 @@ class Case:
 
 def proved(case, kernel=KERNEL, **change):
     buffers = case.flags.get("BUFFER_COUNT")
-    defines = case.defines() | ({"": BUFFERS if buffers else SNIPPETS} if case.flags.get("SCORE_SNIPPET") or case.flags.get("MASK_SNIPPET") else {}) | {REFERENCE: {"REFERENCE": 1}, HOPPER: {"HOPPER": 1}, WIDE: {"HOPPER": 1, "WIDE": 1}}.get(kernel, {})
+    defines = case.defines() | ({"": BUFFERS if buffers else SNIPPETS} if case.flags.get("SCORE_SNIPPET") or case.flags.get("MASK_SNIPPET") else {}) | {REFERENCE: {"REFERENCE": 1}, HOPPER: {"HOPPER": 1}, WIDE: {"HOPPER": 1, "WIDE": 1}, SHORT: {"SHORT": 1}}.get(kernel, {})
     judge = "emulated_bwd_buffers.hpp" if buffers else "emulated_bwd_d_lse.hpp" if case.flags["D_LSE"] else "emulated_bwd.hpp"
     words = [*case.words[:9], case.words[9] + (hopper_more(case) if kernel == HOPPER else 0), *case.words[10:]]
-    return emulate.judged("attn_bwd", kernel, defines, words, judge, kernel in (HOPPER, WIDE), **change)
+    return emulate.judged("attn_bwd", kernel, defines, words, judge, kernel in (HOPPER, WIDE, SHORT), **change)
 
 
 def prove_some(count, seed, case_of=Case, kernel=KERNEL):
@@ -251,8 +251,32 @@ class WideCase(Case):
             self.words += [wide_dq_bytes(*self.dq, *self.tiles)]
 
 
+class ShortHeadsCase(HopperCase):
+    """Of what attn_bwd_short_sm90a takes."""
+
+    def __init__(self, dice):
+        super().__init__(dice)
+        self.flags["SINKS"], self.config, self.splits = 0, (64, 64, 0, 0), 1
+        self.own, self.roles = dice.choice([64, 128]), dice.choice([0, 0, 1, 2])
+        self.draw_words(dice)
+
+    def defines(self):
+        return super().defines() | {"ROWS": self.own, "ROLES": self.roles}
+
+    def draw_words(self, dice):
+        super().draw_words(dice)
+        if hasattr(self, "roles"):
+            if self.roles:
+                self.words[2] = self.words[1]
+            most = 100 if sum(self.tiles) > 128 else 150 if self.words[1] > self.words[2] else 330
+            self.words[3:5] = [min(length, most) for length in self.words[3:5]]
+            group, own, (q, k) = self.words[1] // self.words[2], self.own // 64, (-(-length // 64) for length in self.words[3:5])
+            tiles = q + (min(own, q) if self.flags["CAUSAL"] and self.words[3] == self.words[4] else k) if self.roles else max(group * q + min(own, k), min(own, q) + k)
+            self.words[8:10] = [self.own * (4 if self.roles == 2 else 2), tiles * 128 * sum(self.tiles) + group * q * 512]
+
+
 def hopper_problems_are_right():
-    for count, seed, case_of, kernel in ((2, 1266, WideCase, WIDE), (2, 1119, HopperCase, HOPPER), (1, 135, HopperCase, HOPPER), (1, 735, HopperCase, HOPPER), (1, 22402, HopperSequencesCase, HOPPER)):
+    for count, seed, case_of, kernel in ((1, 1, ShortHeadsCase, SHORT), (2, 1266, WideCase, WIDE), (2, 1119, HopperCase, HOPPER), (1, 135, HopperCase, HOPPER), (1, 735, HopperCase, HOPPER), (1, 22402, HopperSequencesCase, HOPPER)):
         prove_some(count, seed, case_of, kernel)
 
 
@@ -398,6 +422,18 @@ def a_wide_kernel_that_is_wrong_is_found():
         ("queries ? s.seq_q : s.seq_k", "queries ? p.seq_q : p.seq_k"),
         ("job.s.first_tile + tile", "tile"),
         ("head + job.group", "head + 1")), WIDE)
+
+
+def a_short_kernel_that_is_wrong_is_found():
+    """What orders its loads, its products and its shared memory, left out, and what tells heads and rows apart."""
+    case = ShortHeadsCase(random.Random(1))
+    case.d = case.dv = 64
+    case.tiles, case.own, case.roles, case.flags = [64, 64], 128, 0, dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1, "WINDOW": 1}
+    case.words = [2, 4, 2, 150, 150, 70, -1, 0, 256, 8 * 16384 + 6 * 512, 5, 0]
+    find_each(case, (("    async_proxy_fence();", ""), ("    block_sync();", ""), ("        cp_async_wait<0>();", ""), ("wgmma_wait<1>();", ""), ("    wgmma_wait<0>();\n    Wgmma<kM>::pin(dp);", ""),
+                     ("        wgmma_wait<0>();\n        Wgmma<kWidthV>::pin(dv);", ""), ("        wgmma_wait<0>();\n        Wgmma<kWidth>::pin(dq);", ""),
+                     ("of_all - batch * heads", "of_all"), ("(h + head) * p.lse_strides.head", "h * p.lse_strides.head"), ("ROLES == 0 && row == end", "false"),
+                     ("key - held.reach.low + 1", "key - held.reach.low"), ("row + held.reach.low", "row + held.reach.low + 1"), ("blocks - 1 - place", "place - 1")), SHORT)
 
 
 def plain_case(**flags):

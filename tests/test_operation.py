@@ -233,12 +233,12 @@ def attention_backward_for_hopper_compiles_as_it_was_meant():
         for options in problems + more if SLOW else [[*options, "--evaluations", "1"] for options in problems]:
             funnel = place.json(*command, *options)["funnel"]
             assert funnel["in_budget"] == funnel["compiled"] == funnel["clean"] > 0, (options, funnel)
-        for options, family in ((["--head-dim", "96"], "attn_bwd_sm90a"), (["--head-dim", "96", "--varlen"], "attn_bwd_sm90a"),
+        for options, *families in ((["--head-dim", "96"], "attn_bwd_sm90a", "attn_bwd_short_sm90a"), (["--head-dim", "96", "--varlen"], "attn_bwd_sm90a"),
                                 (["--head-dim", "136"], "attn_bwd_wide_sm90a"), (["--head-dim", "128", "--head-dim-v", "136"], "attn_bwd_wide_sm90a"),
                                 (["--head-dim", "256", "--batch", "16", "--heads", "64", "--seq", "1048576"], "attn_bwd_wide_sm90a"),   # numbers are large
                                 (["--head-dim", "136", "--unaligned"], "attn_bwd_sm80"),
                                 (["--head-dim", "64", "--unaligned"], "attn_bwd_sm80")):
-            tap.equal({row["config"]["family"] for row in place.json("explain", *command, *options)["configs"]}, {family})
+            tap.equal({row["config"]["family"] for row in place.json("explain", *command, *options)["configs"]}, set(families))
 
 
 def rms_norm_is_predicted_and_compiles_as_it_was_meant():

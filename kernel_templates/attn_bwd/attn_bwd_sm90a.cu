@@ -838,20 +838,6 @@ FA_DEVICE void issue_dq(float (&c)[kDqN / 2], u32 k_tile, u32 ds_tile, u32 group
     wgmma_commit();
 }
 
-// dK or dV of a warp's 16 keys, rounded. `to`: the first one's row; `left`: keys from that one on.
-template <int kColumns, int kThere> FA_DEVICE void store_gradient(const float (&c)[kColumns / 2], float scale, u16 *to, i64 stride, int left) {
-    const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
-    to += (i64)g * stride + t % 2 * 8 + t / 2 * 4;
-#pragma unroll
-    for (int pair = 0; pair < kColumns / 16; ++pair)
-#pragma unroll
-        for (int low = 0; low < 2; ++low) {
-            const float *x = &c[8 * pair + 2 * low];
-            store_two_blocks(to + 8 * low * stride + pair * 16, pack2<kBf16>(x[0] * scale, x[1] * scale), pack2<kBf16>(x[4] * scale, x[5] * scale),
-                             g + 8 * low < left && pair * 16 + t % 2 * 8 < kThere);
-        }
-}
-
 // As Seers, where there is no mask: a register less. At head dim 64 that order of the code was 8 % slower.
 struct KeysThere {
     int left;   // from a lane's first one on

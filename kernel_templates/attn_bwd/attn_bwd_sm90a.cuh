@@ -106,6 +106,20 @@ FA_DEVICE void store_two_blocks(u16 *to, u32 left, u32 right, bool there) {
     if (there) store_global_8(to, odd ? other : left, odd ? right : other);
 }
 
+// A gradient of a warp's 16 rows, rounded. `to`: the first one's row; `left`: rows from that one on.
+template <int kColumns, int kThere> FA_DEVICE void store_gradient(const float (&c)[kColumns / 2], float scale, u16 *to, i64 stride, int left) {
+    const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
+    to += (i64)g * stride + t % 2 * 8 + t / 2 * 4;
+#pragma unroll
+    for (int pair = 0; pair < kColumns / 16; ++pair)
+#pragma unroll
+        for (int low = 0; low < 2; ++low) {
+            const float *x = &c[8 * pair + 2 * low];
+            store_two_blocks(to + 8 * low * stride + pair * 16, pack2<kBf16>(x[0] * scale, x[1] * scale), pack2<kBf16>(x[4] * scale, x[5] * scale),
+                             g + 8 * low < left && pair * 16 + t % 2 * 8 < kThere);
+        }
+}
+
 // ---- the order of jobs -----------------------------------------------------------------------------------------
 
 // Under a causal mask a head's jobs are of many lengths, and under a mask's text they may be. So that the last ones are short, those of the

@@ -284,21 +284,6 @@ FA_DEVICE void load_shared_16(u32 (&x)[4], u32 from) {
 FA_DEVICE void store_shared_16(u32 to, const u32 (&x)[4]) {
     asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
 }
-// Sixteen rows of a gradient, rounded: rows g and g + 8 of a lane, of which `left` exist.
-template <int kTile, int kColumns>
-FA_DEVICE void store_gradient(const float (&c)[kTile / 2], float scale, u16 *first, i64 stride, int left) {
-    const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
-    u16 *to = first + (i64)g * stride + t % 2 * 8 + t / 2 * 4;
-#pragma unroll
-    for (int pair = 0; pair < kTile / 16; ++pair) {
-#pragma unroll
-        for (int low = 0; low < 2; ++low) {
-            const float *x = &c[8 * pair + 2 * low];
-            const u32 of_left = pack2<kBf16>(x[0] * scale, x[1] * scale), of_right = pack2<kBf16>(x[4] * scale, x[5] * scale);
-            store_two_blocks(to + 8 * low * stride + pair * 16, of_left, of_right, g + 8 * low < left && pair * 16 + t % 2 * 8 < kColumns);
-        }
-    }
-}
 
 #if SCORE_SNIPPET || MASK_SNIPPET
 using Spot = SnippetCount<float>;
