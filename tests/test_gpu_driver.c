@@ -7,7 +7,7 @@
 #include "device_context.h"
 #include "fake_cubin.h"
 
-#include "driver.h"
+#include "catalogue.h"
 
 #include <sys/wait.h>
 

@@ -13,7 +13,7 @@ from rooms import ROOT
 BUDGET = {
     "include": 1345,
     "src/base": 5264,
-    "src/gpu": 3286,
+    "src/gpu": 3285,
     "src/code": 887,
     "src/snippet": 885,
     "db": 4968,
@@ -26,9 +26,9 @@ BUDGET = {
     "src/cli": 4360,
     "src/daemon": 1979,
     "src/report": 668,
-    "C": 46938,
+    "C": 46937,
     "C files": 139,
-    "tests": 51759,
+    "tests": 51755,
     "public functions": 69,
 }
 MERGED = {"src/snippet", "src/sources"}  # these took other rooms in: their budgets count from then on

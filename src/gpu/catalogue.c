@@ -10,7 +10,6 @@
 #include "catalogue.h"
 
 #include "buf.h"
-#include "driver.h"
 #include "error.h"
 
 #include <ctype.h>

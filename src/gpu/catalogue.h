@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The GPU types that exist, as data (catalogue.def), for tuning without the GPU.
+ * The GPU types that exist, as data (catalogue.def), for tuning without the GPU; and the clocks of a GPU that is here.
  */
 #ifndef FA_GPU_CATALOGUE_H
 #define FA_GPU_CATALOGUE_H
@@ -23,5 +23,18 @@ int fa_catalogue_limits(int sm, fa_gpu *gpu);
 /* Limits of a queried device that no GPU of its architecture can have (0, negative, too large) become the architecture's;
  * for an unknown architecture the largest of all. */
 void fa_catalogue_bound(fa_gpu *device);
+
+/* ---- NVML -----------------------------------------------------------------------------------*/
+/* NVML, opened at run time and optional: the clocks, throttle reasons and temperature that are stored beside the samples.
+ * Read only; nothing here changes a setting. */
+typedef struct fa_clock_state {
+    int32_t sm_mhz, memory_mhz, max_sm_mhz;
+    int32_t temperature_c, power_limit_w;
+    char throttle[160]; /* the reasons that matter for timing ("thermal", "power cap"), or "" */
+    char driver[80];    /* "580.159.04" */
+} fa_clock_state;
+
+/* uuid as in fa_gpu; unknown fields are 0. The first call starts NVML, for good. FA_ENODRIVER when absent; FA_ENODEVICE. */
+int fa_nvml_read(const char *uuid, fa_clock_state *ret_state, fa_diag *diag);
 
 #endif

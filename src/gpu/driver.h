@@ -176,17 +176,4 @@ int fa_stream_memory_take(fa_stream_memory *memory, fa_stream stream,
 /* After the launches, whether they succeeded or not. Zeros are allowed. */
 void fa_stream_memory_leave(const fa_stream_lease *lease);
 
-/* ---- NVML -----------------------------------------------------------------------------------*/
-/* NVML, opened at run time and optional: the clocks, throttle reasons and temperature that are stored beside the samples.
- * Read only; nothing here changes a setting. */
-typedef struct fa_clock_state {
-    int32_t sm_mhz, memory_mhz, max_sm_mhz;
-    int32_t temperature_c, power_limit_w;
-    char throttle[160]; /* the reasons that matter for timing ("thermal", "power cap"), or "" */
-    char driver[80];           /* "580.159.04" */
-} fa_clock_state;
-
-/* uuid as in fa_gpu; unknown fields are 0. The first call starts NVML, for good. FA_ENODRIVER when absent; FA_ENODEVICE. */
-int fa_nvml_read(const char *uuid, fa_clock_state *ret_state, fa_diag *diag);
-
 #endif

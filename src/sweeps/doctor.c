@@ -3,7 +3,7 @@
  * Checks what a tune will need: each check is one line with advice.
  */
 #include "compile_pool.h"
-#include "driver.h"
+#include "catalogue.h"
 #include "manifest.h"
 #include "nvrtc.h"
 #include "session.h"

@@ -6,7 +6,7 @@
  * Messages come and go on descriptor 3. The first answer of a role is {"rc":…} and says whether it could start.
  */
 #include "bench.h"
-#include "driver.h"
+#include "catalogue.h"
 #include "error.h"
 #include "json.h"
 #include "nvrtc.h"
