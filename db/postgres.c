@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * PostgreSQL as a backend: a connection to a server, made, asked and given up, with sentences for its errors; SQL in the
- * server's words, values, prepared statements, transactions.
+ * server's words, values, prepared statements, transactions; whose tables are there and of which version, and making them.
  *
  * Whatever is asked of the server has an end: a login by connect_timeout, a command by statement_timeout, a connection
  * whose other side is gone by tcp_user_timeout; what a server that hangs never answers, by us. What it says beside its
  * answers goes nowhere: libpq would print it.
  *
  * SQL is written for SQLite, and only what our own statements use is known here; no text from outside is ever
- * translated. Whole numbers go in as text, all else as the bytes that it is; everything comes back in binary, so
+ * translated. A schema of another program or version is left as it was. Whole numbers go in as text, all else as the bytes that it is; everything comes back in binary, so
  * no locale is in the way.
  */
 #include "postgres.h"
 
 #include "buf.h"
+#include "statements.h"
 
 #include <ctype.h>
 #include <dlfcn.h>
@@ -228,7 +229,9 @@ static int not_connected(const fa_store *store, fa_diag *diag)
     return fa_fail(diag, FA_EIO, "store %s: the connection was lost", store->path);
 }
 
-int fa_postgres_command(fa_store *store, const char *sql, int64_t *ret_value, fa_diag *diag)
+/* As they are written for PostgreSQL; ret_value, which may be NULL, gets the first column of the last one's first row where
+ * that is an integer. */
+static int run_commands(fa_store *store, const char *sql, int64_t *ret_value, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
     PGresult *result;
@@ -258,7 +261,7 @@ static void drop_notice(void *context, const PGresult *notice)
 /* Limits of the network first, so that the address may say otherwise; then what must be so. The connection that
  * is begun only holds the notice receiver, since a server may say something at the login already; the reset makes
  * it, host by host, each within connect_timeout. */
-int fa_postgres_connect(fa_store *store, fa_diag *diag)
+static int connect_session(fa_store *store, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
     char connect_s[16];
@@ -290,7 +293,7 @@ int fa_postgres_connect(fa_store *store, fa_diag *diag)
              "SET idle_in_transaction_session_timeout = %d;%s",
              FA_POSTGRES_STATEMENT_MS, FA_STORE_BUSY_MS, FA_POSTGRES_IDLE_MS,
              store->read_only ? "SET default_transaction_read_only = on;" : "");
-    int rc = fa_postgres_command(store, sql, NULL, diag);
+    int rc = run_commands(store, sql, NULL, diag);
     postgres->answered = rc == 0;
     return rc;
 }
@@ -479,7 +482,7 @@ static int postgres_exec(fa_store *store, const char *sql, fa_diag *diag)
 {
     FA_ENDS(fa_free_at) char *own = own_sql(sql);
     FA_OR_RETURN(fa_have(own != NULL, "an answer", diag));
-    return fa_postgres_command(store, own, NULL, diag);
+    return run_commands(store, own, NULL, diag);
 }
 
 static int postgres_prepare(fa_store *store, fa_statement *statement, fa_diag *diag)
@@ -542,7 +545,7 @@ static void postgres_reset(fa_statement *statement)
 /* ---- transactions ---------------------------------------------------------------------------*/
 static int postgres_begin(fa_store *store, fa_diag *diag)
 {
-    return fa_postgres_command(store, "BEGIN", NULL, diag);
+    return run_commands(store, "BEGIN", NULL, diag);
 }
 
 /* A transaction that failed before ends in a rollback even here, which is no success. */
@@ -552,7 +555,7 @@ static int postgres_commit(fa_store *store, fa_diag *diag)
     if (postgres->connection != NULL &&
         fa_pq.transactionStatus(postgres->connection) == PQTRANS_INERROR)
         return fa_fail(diag, FA_EIO, "store %s: a command of this change had failed", store->path);
-    return fa_postgres_command(store, "COMMIT", NULL, diag);
+    return run_commands(store, "COMMIT", NULL, diag);
 }
 
 static void postgres_rollback(fa_store *store)
@@ -562,9 +565,173 @@ static void postgres_rollback(fa_store *store)
         fa_pq.transactionStatus(postgres->connection) == PQTRANS_IDLE)
         return;
     bool conflict = store->conflict;
-    if (fa_postgres_command(store, "ROLLBACK", NULL, NULL) != 0 && postgres->connection != NULL)
+    if (run_commands(store, "ROLLBACK", NULL, NULL) != 0 && postgres->connection != NULL)
         fa_postgres_disconnect(store);
     store->conflict = conflict;
 }
 
 const fa_backend fa_postgres_backend = FA_BACKEND(postgres);
+
+/* ---- whose tables, of which version ---------------------------------------------------------*/
+/* Asked in one command: between two, another process may make the tables. */
+static const char whose_sql[] =
+    "SELECT CASE WHEN current_schema() IS NULL THEN -1 "
+    "WHEN count(*) FILTER (WHERE c.relname = 'fa_tune_store') = 1 THEN 1 "
+    "WHEN count(*) > 0 THEN 2 ELSE 0 END "
+    "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+    "WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p')";
+enum { NO_SCHEMA = -1, NO_TABLES = 0, OURS = 1, ANOTHERS = 2 };
+
+/* 0: there are no tables yet. A version that is not this library's is refused. */
+static int read_version(fa_store *store, int64_t *ret_version, fa_diag *diag)
+{
+    int64_t whose = NO_SCHEMA;
+    *ret_version = 0;
+    FA_OR_RETURN(run_commands(store, whose_sql, &whose, diag));
+    if (whose == NO_SCHEMA)
+        return fa_fail(diag, FA_ESTORE,
+                       "store %s: no schema of its search_path is there: create one, or name "
+                       "another database",
+                       store->path);
+    if (whose == ANOTHERS)
+        return fa_fail(diag, FA_ESTORE,
+                       "store %s: the tables there are another program's: make a database for "
+                       "fa-tune (createdb) and name it",
+                       store->path);
+    if (whose == NO_TABLES)
+        return 0;
+    int rc =
+        run_commands(store,
+                     "SELECT CASE WHEN count(*) = 1 AND max(version) > 0 THEN max(version)::bigint "
+                     "ELSE -1 END FROM fa_tune_store",
+                     ret_version, diag);
+    if (rc != 0 || *ret_version == FA_STORE_SCHEMA)
+        return rc;
+    if (*ret_version < 0)
+        return fa_fail(diag, FA_ESTORE, "store %s: its table fa_tune_store does not tell a version",
+                       store->path);
+    return fa_db_refuse_version(store, *ret_version, "or name another database", diag);
+}
+
+/* One process makes the tables: the commit releases the lock, and the version is read while it is held. */
+static int make_tables(fa_store *store, fa_diag *diag)
+{
+    int64_t version = 0;
+    char sql[160];
+    snprintf(sql, sizeof sql, "SELECT pg_advisory_xact_lock(%d)", FA_STORE_APPLICATION_ID);
+    FA_OR_RETURN(run_commands(store, sql, NULL, diag));
+    FA_OR_RETURN(read_version(store, &version, diag));
+    if (version == FA_STORE_SCHEMA)
+        return 0;
+    FA_OR_RETURN(fa_db_exec(store, fa_db_schema, diag));
+    snprintf(sql, sizeof sql,
+             "CREATE TABLE fa_tune_store (version bigint NOT NULL); "
+             "INSERT INTO fa_tune_store VALUES (%d)",
+             FA_STORE_SCHEMA);
+    return run_commands(store, sql, NULL, diag);
+}
+
+/* ---- what may be done with them -------------------------------------------------------------*/
+static int check_rights(fa_store *store, fa_diag *diag)
+{
+    int64_t refused = 0;
+    if (store->read_only)
+        return 0;
+    int rc = run_commands(
+        store,
+        "SELECT CASE WHEN current_setting('transaction_read_only') = 'on' THEN 1 "
+        "WHEN NOT coalesce(has_table_privilege(to_regclass('winner'), 'INSERT') "
+        "AND has_table_privilege(to_regclass('winner'), 'DELETE'), true) THEN 2 ELSE 0 END",
+        &refused, diag);
+    if (rc != 0 || refused == 0)
+        return rc;
+    return fa_fail(diag, FA_EREADONLY, "store %s: %s", store->path,
+                   refused == 1 ? "the server takes no changes (a standby?)"
+                                : "this user may not change its tables");
+}
+
+static int check_contents(fa_store *store, fa_diag *diag)
+{
+    int64_t version;
+    FA_OR_RETURN(read_version(store, &version, diag));
+    FA_OR_RETURN(check_rights(store, diag));
+    if (version == FA_STORE_SCHEMA)
+        return 0;
+    if (store->read_only)
+        return fa_fail(diag, FA_ENOTFOUND, "store %s is empty", store->path);
+    return FA_CHANGED(store, diag, make_tables(store, diag));
+}
+
+/* ---- connected --------------------------------------------------------------------------------*/
+/* A server that closed the connection has sent its last messages and an end of file, which are still to
+ * be read. One that never stops sending is not read to the end. */
+void fa_postgres_look(fa_store *store)
+{
+    enum { LOOKS = 64 };
+    struct fa_postgres *postgres = store->postgres;
+    struct pollfd socket = {fa_pq.socket(postgres->connection), POLLIN, 0};
+    for (int i = 0; i < LOOKS && poll(&socket, 1, 0) > 0; i++)
+        if (fa_pq.consumeInput(postgres->connection) == 0)
+            break;
+    if (fa_pq.status(postgres->connection) != CONNECTION_OK)
+        fa_postgres_disconnect(store);
+}
+
+int fa_postgres_connect(fa_store *store, fa_diag *diag)
+{
+    struct fa_postgres *postgres = store->postgres;
+    const int64_t began = fa_db_now_ms();
+    store->entering = true;
+    int rc = connect_session(store, diag);
+    if (rc == 0)
+        rc = check_contents(store, diag);
+    store->entering = false;
+    const bool first = postgres->asked == 0;
+    postgres->asked = fa_db_now_ms();
+    if (rc != 0) {
+        postgres->asked += FA_POSTGRES_ASK_SHARE * (postgres->asked - began);
+        fa_postgres_disconnect(store);
+        return rc;
+    }
+    postgres->back = first ? 0 : postgres->asked;
+    postgres->served = true;
+    postgres->hung = false;
+    store->lost = store->spare.noted = false;
+    fa_lock_take_again(store);
+    return 0;
+}
+
+bool fa_store_server_is_gone(fa_store *store)
+{
+    struct fa_postgres *postgres = store->postgres;
+    if (postgres == NULL || store->changing)
+        return false;
+    const int pause = postgres->locks != NULL ? FA_POSTGRES_HOLDER_MS : FA_POSTGRES_ASK_MS;
+    bool due = fa_db_now_ms() >= postgres->asked + pause;
+    if (store->spare.serves) {
+        store->spare.until = due ? 0 : store->spare.until;
+        return !due || fa_db_enter(store, NULL) != 0 || store->spare.serves;
+    }
+    if (postgres->connection != NULL) {
+        fa_postgres_look(store);
+        due = true; /* a connection that has just ended says nothing of the next one */
+    }
+    if (postgres->connection == NULL && due)
+        fa_postgres_connect(store, NULL);
+    return postgres->connection == NULL;
+}
+
+bool fa_store_server_restarts(fa_store *store)
+{
+    static const char age_sql[] = "SELECT CAST(1000 * extract(epoch FROM clock_timestamp() - "
+                                  "pg_postmaster_start_time()) AS bigint)";
+    struct fa_postgres *postgres = store->postgres;
+    int64_t age = 0;
+    if (fa_store_server_is_gone(store))
+        return !postgres->hung;
+    if (postgres == NULL || store->changing || postgres->locks != NULL)
+        return false;
+    if (postgres->back == 0 && run_commands(store, age_sql, &age, NULL) == 0)
+        postgres->back = fa_db_now_ms() - age;
+    return fa_db_now_ms() < postgres->back + FA_POSTGRES_SETTLE_MS;
+}

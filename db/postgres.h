@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A store on a PostgreSQL server: postgres.c is the backend with its connection, postgres_open.c looks at an address and
- * at whose tables are there, and opens stores of either kind.
+ * A store on a PostgreSQL server: postgres.c is the backend with its connection and looks at whose tables are there,
+ * postgres_open.c looks at an address and opens stores of either kind.
  */
 #ifndef FA_DB_POSTGRES_H
 #define FA_DB_POSTGRES_H
@@ -57,13 +57,12 @@ struct fa_postgres {
     fa_lock *locks; /* that this session holds: it takes them again with the next connection */
 };
 
-/* Connects and sets the session's limits. */
+/* Reads what the server said last: one that closed the connection is disconnected then. */
+void fa_postgres_look(fa_store *store);
+/* Connects once, sets the session's limits, looks whose tables these are, makes them, and takes the locks again that were held. */
 int fa_postgres_connect(fa_store *store, fa_diag *diag);
 /* Ends it, and forgets its statements; the next call makes another. */
 void fa_postgres_disconnect(fa_store *store);
-/* Runs commands as they are written for PostgreSQL, and answers the first column of the last one's
- * first row where that is an integer (ret_value may be NULL). */
-int fa_postgres_command(fa_store *store, const char *sql, int64_t *ret_value, fa_diag *diag);
 /* Fills the table. FA_ENOTSUP with what to install. Once loaded it stays. */
 int fa_pq_load(fa_diag *diag);
 

@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening a store. Of one on a PostgreSQL server: its address, what is said of it (never its password),
- * whose tables these are and of which version, and making them.
+ * Opening a store. Of one on a PostgreSQL server: its address, what is said of it (never its password), and the spare file.
  *
  * Workload: hundreds of processes keep a connection each; one that was lost is made anew by the next call. While the
  * server does not answer, the spare file serves in its place, between two changes and never within one.
- * Invariants: a schema of another program or version is left as it was.
  */
 #include "postgres.h"
 #include "sqlite.h"
 
 #include "statements.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 /* ---- addresses ------------------------------------------------------------------------------*/
 static const char *value_of(const PQconninfoOption *options, const char *keyword)
@@ -77,135 +73,7 @@ static int read_address(fa_store *store, const char *url, fa_diag *diag)
     return rc;
 }
 
-/* ---- whose tables, of which version ---------------------------------------------------------*/
-/* Asked in one command: between two, another process may make the tables. */
-static const char whose_sql[] =
-    "SELECT CASE WHEN current_schema() IS NULL THEN -1 "
-    "WHEN count(*) FILTER (WHERE c.relname = 'fa_tune_store') = 1 THEN 1 "
-    "WHEN count(*) > 0 THEN 2 ELSE 0 END "
-    "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
-    "WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p')";
-enum { NO_SCHEMA = -1, NO_TABLES = 0, OURS = 1, ANOTHERS = 2 };
-
-/* 0: there are no tables yet. A version that is not this library's is refused. */
-static int read_version(fa_store *store, int64_t *ret_version, fa_diag *diag)
-{
-    int64_t whose = NO_SCHEMA;
-    *ret_version = 0;
-    FA_OR_RETURN(fa_postgres_command(store, whose_sql, &whose, diag));
-    if (whose == NO_SCHEMA)
-        return fa_fail(diag, FA_ESTORE,
-                       "store %s: no schema of its search_path is there: create one, or name "
-                       "another database",
-                       store->path);
-    if (whose == ANOTHERS)
-        return fa_fail(diag, FA_ESTORE,
-                       "store %s: the tables there are another program's: make a database for "
-                       "fa-tune (createdb) and name it",
-                       store->path);
-    if (whose == NO_TABLES)
-        return 0;
-    int rc = fa_postgres_command(
-        store,
-        "SELECT CASE WHEN count(*) = 1 AND max(version) > 0 THEN max(version)::bigint "
-        "ELSE -1 END FROM fa_tune_store",
-        ret_version, diag);
-    if (rc != 0 || *ret_version == FA_STORE_SCHEMA)
-        return rc;
-    if (*ret_version < 0)
-        return fa_fail(diag, FA_ESTORE, "store %s: its table fa_tune_store does not tell a version",
-                       store->path);
-    return fa_db_refuse_version(store, *ret_version, "or name another database", diag);
-}
-
-/* One process makes the tables: the commit releases the lock, and the version is read while it is held. */
-static int make_tables(fa_store *store, fa_diag *diag)
-{
-    int64_t version = 0;
-    char sql[160];
-    snprintf(sql, sizeof sql, "SELECT pg_advisory_xact_lock(%d)", FA_STORE_APPLICATION_ID);
-    FA_OR_RETURN(fa_postgres_command(store, sql, NULL, diag));
-    FA_OR_RETURN(read_version(store, &version, diag));
-    if (version == FA_STORE_SCHEMA)
-        return 0;
-    FA_OR_RETURN(fa_db_exec(store, fa_db_schema, diag));
-    snprintf(sql, sizeof sql,
-             "CREATE TABLE fa_tune_store (version bigint NOT NULL); "
-             "INSERT INTO fa_tune_store VALUES (%d)",
-             FA_STORE_SCHEMA);
-    return fa_postgres_command(store, sql, NULL, diag);
-}
-
-/* ---- what may be done with them -------------------------------------------------------------*/
-static int check_rights(fa_store *store, fa_diag *diag)
-{
-    int64_t refused = 0;
-    if (store->read_only)
-        return 0;
-    int rc = fa_postgres_command(
-        store,
-        "SELECT CASE WHEN current_setting('transaction_read_only') = 'on' THEN 1 "
-        "WHEN NOT coalesce(has_table_privilege(to_regclass('winner'), 'INSERT') "
-        "AND has_table_privilege(to_regclass('winner'), 'DELETE'), true) THEN 2 ELSE 0 END",
-        &refused, diag);
-    if (rc != 0 || refused == 0)
-        return rc;
-    return fa_fail(diag, FA_EREADONLY, "store %s: %s", store->path,
-                   refused == 1 ? "the server takes no changes (a standby?)"
-                                : "this user may not change its tables");
-}
-
-static int check_contents(fa_store *store, fa_diag *diag)
-{
-    int64_t version;
-    FA_OR_RETURN(read_version(store, &version, diag));
-    FA_OR_RETURN(check_rights(store, diag));
-    if (version == FA_STORE_SCHEMA)
-        return 0;
-    if (store->read_only)
-        return fa_fail(diag, FA_ENOTFOUND, "store %s is empty", store->path);
-    return FA_CHANGED(store, diag, make_tables(store, diag));
-}
-
 /* ---- connected, or by the spare file ---------------------------------------------------------*/
-/* A server that closed the connection has sent its last messages and an end of file, which are still to
- * be read. One that never stops sending is not read to the end. */
-static void look_for_the_end(fa_store *store)
-{
-    enum { LOOKS = 64 };
-    struct fa_postgres *postgres = store->postgres;
-    struct pollfd socket = {fa_pq.socket(postgres->connection), POLLIN, 0};
-    for (int i = 0; i < LOOKS && poll(&socket, 1, 0) > 0; i++)
-        if (fa_pq.consumeInput(postgres->connection) == 0)
-            break;
-    if (fa_pq.status(postgres->connection) != CONNECTION_OK)
-        fa_postgres_disconnect(store);
-}
-
-static int connect_once(fa_store *store, fa_diag *diag)
-{
-    struct fa_postgres *postgres = store->postgres;
-    const int64_t began = fa_db_now_ms();
-    store->entering = true;
-    int rc = fa_postgres_connect(store, diag);
-    if (rc == 0)
-        rc = check_contents(store, diag);
-    store->entering = false;
-    const bool first = postgres->asked == 0;
-    postgres->asked = fa_db_now_ms();
-    if (rc != 0) {
-        postgres->asked += FA_POSTGRES_ASK_SHARE * (postgres->asked - began);
-        fa_postgres_disconnect(store);
-        return rc;
-    }
-    postgres->back = first ? 0 : postgres->asked;
-    postgres->served = true;
-    postgres->hung = false;
-    store->lost = store->spare.noted = false;
-    fa_lock_take_again(store);
-    return 0;
-}
-
 /* One that has served before may be in the middle of a restart, which hundreds of clients must not slow down. */
 static int connect_server(fa_store *store, fa_diag *diag)
 {
@@ -213,7 +81,7 @@ static int connect_server(fa_store *store, fa_diag *diag)
     bool soon = postgres->served && !postgres->hung && !store->spare.noted;
     int64_t until = fa_db_now_ms() + (soon ? FA_POSTGRES_RESTART_MS : 0);
     int rc;
-    while ((rc = connect_once(store, diag)) == FA_EIO && fa_db_now_ms() < until)
+    while ((rc = fa_postgres_connect(store, diag)) == FA_EIO && fa_db_now_ms() < until)
         nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
     return rc;
 }
@@ -284,7 +152,7 @@ static int enter_server(fa_store *store, fa_diag *diag)
     struct fa_postgres *postgres = store->postgres;
     fa_diag why = {{0}};
     if (postgres->connection != NULL)
-        look_for_the_end(store);
+        fa_postgres_look(store);
     if (postgres->connection != NULL)
         return 0;
     if (store->changing) /* the transaction was undone: what follows may not be stored alone */
@@ -294,41 +162,6 @@ static int enter_server(fa_store *store, fa_diag *diag)
     if ((rc == FA_EIO || rc == FA_EBUSY) && store->spare.is.file != NULL)
         return use_spare(store, &why, diag);
     return rc != 0 ? fa_fail(diag, rc, "%s", why.text) : 0;
-}
-
-bool fa_store_server_is_gone(fa_store *store)
-{
-    struct fa_postgres *postgres = store->postgres;
-    if (postgres == NULL || store->changing)
-        return false;
-    const int pause = postgres->locks != NULL ? FA_POSTGRES_HOLDER_MS : FA_POSTGRES_ASK_MS;
-    bool due = fa_db_now_ms() >= postgres->asked + pause;
-    if (store->spare.serves) {
-        store->spare.until = due ? 0 : store->spare.until;
-        return !due || fa_db_enter(store, NULL) != 0 || store->spare.serves;
-    }
-    if (postgres->connection != NULL) {
-        look_for_the_end(store);
-        due = true; /* a connection that has just ended says nothing of the next one */
-    }
-    if (postgres->connection == NULL && due)
-        connect_once(store, NULL);
-    return postgres->connection == NULL;
-}
-
-bool fa_store_server_restarts(fa_store *store)
-{
-    static const char age_sql[] = "SELECT CAST(1000 * extract(epoch FROM clock_timestamp() - "
-                                  "pg_postmaster_start_time()) AS bigint)";
-    struct fa_postgres *postgres = store->postgres;
-    int64_t age = 0;
-    if (fa_store_server_is_gone(store))
-        return !postgres->hung;
-    if (postgres == NULL || store->changing || postgres->locks != NULL)
-        return false;
-    if (postgres->back == 0 && fa_postgres_command(store, age_sql, &age, NULL) == 0)
-        postgres->back = fa_db_now_ms() - age;
-    return fa_db_now_ms() < postgres->back + FA_POSTGRES_SETTLE_MS;
 }
 
 static void close_server(fa_store *store)
