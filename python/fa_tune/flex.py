@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
+import inspect
 import json
 import math
+import sys
 import threading
 import weakref
 from typing import Any
@@ -303,6 +306,14 @@ def _call(self, query, key, value, score_mod, block_mask, scale, kernel_options,
         _inside.theirs = before
 
 
+def _tag():
+    """What PyTorch's caches on disk are to tell apart: they keep graphs with the texts in them, and another source may make other texts."""
+    made = hashlib.sha256()
+    for name in (_mods.__name__, __name__):
+        made.update(inspect.getsource(sys.modules[name]).encode())
+    return " fa_tune.flex %s" % made.hexdigest()[:16]
+
+
 def use(on: bool = True) -> None:
     """PyTorch's flex_attention, with torch.compile and without, runs on fa-tune's kernels in this process from here on.
 
@@ -325,7 +336,7 @@ def use(on: bool = True) -> None:
                        as_tuple=module.BlockMask.as_tuple, tag=torch.compiler.config.cache_key_tag)
         Operator.__call__, module._create_sparse_block_from_block_mask = _call, _make
         module.BlockMask.as_tuple = _as_tuple
-        torch.compiler.config.cache_key_tag += " fa_tune.flex"  # PyTorch's caches look at what is in front of us
+        torch.compiler.config.cache_key_tag += _tag()
     else:
         Operator.__call__, module._create_sparse_block_from_block_mask = _theirs["call"], _theirs["make"]
         module.BlockMask.as_tuple, torch.compiler.config.cache_key_tag = _theirs["as_tuple"], _theirs["tag"]
