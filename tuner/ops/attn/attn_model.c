@@ -368,7 +368,7 @@ static const struct {
 } special = {
     .fp32_per_score = 6.9, /* FP32 and integer lane operations per score: softmax, packing */
     .overlap = 1.51,       /* p of tensor cores, softmax units and a consumer's own chain */
-    .drift = 0.13,         /* less of it where consumers do not take turns: they align */
+    .drift = 0.13,         /* less of it without turns, up to head dim 128: consumers align */
     .fetch = 68,           /* clocks of a step that a ring of one stage would expose */
     .chain = 340, /* latency in a consumer's chain: barriers, first fragments, row maxima */
     .mask_per_score = 0.82, /* lane operations per score of a masked step */
@@ -390,7 +390,7 @@ static double step_clocks(const fa_candidate *candidate, const fa_problem *probl
     double rate = gpu->tensor_tflops * 1e6 / ((double)gpu->sm_count * gpu->clock_mhz);
     if (!(rate > 0 && rate < TENSOR))
         rate = TENSOR;
-    const bool turns = fa_model_tunable(candidate, "PINGPONG", 0) != 0;
+    const bool turns = fa_model_tunable(candidate, "PINGPONG", 0) != 0 || problem->head_dim > 128;
     const double capped = problem->softcap ? CAP_EXPONENTIALS : 0;
     const double products = 4 * scores * head_of(candidate, problem) / rate;
     const double softmax = fmax(scores * (1 + capped) / EXPONENTIALS,
