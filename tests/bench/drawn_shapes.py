@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Problems that nobody listed: draws them from a seed as people have them, and races ours against every peer that is there.
 
-Each row: medians of 45, launch by launch in turn, with the L2 cache flushed and the host's part hidden; after the timing the whole of the
+Each row: medians of 45 launches (9 at least, where they take more than a second) in turn, with the L2 cache flushed and the host's part hidden; after the timing the whole of the
 outputs, which were NaN before, against a peer's. Needs the installed wheel and PyTorch on a GPU. FA_PEERS: training_vs_torch.py's. Decoding and packed
 sequences are timed by decode_vs_torch.py and prefill_serving.py, which want FA_TUNE_LIBRARY and vLLM's FlashAttention-3 in FA_PEERS.
 

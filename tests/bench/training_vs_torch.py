@@ -109,9 +109,12 @@ def one_us(function, cache):
 
 
 def in_turn(ways, cache, count=45):
-    """The median time of each way, by its name: launch by launch in turn, in another order each round, for what was launched before decides the clock."""
-    rounds = [{name: one_us(ways[name], cache) for name in (list(ways)[i] for i in torch.randperm(len(ways)))} for _ in range(count + 3)]
-    return {name: statistics.median(one[name] for one in rounds[3:]) for name in ways}
+    """Each way's median time, of rounds (of a second; 9 to `count`) of one launch each, in another order: what was launched before decides the clock."""
+    def one_round():
+        return {name: one_us(ways[name], cache) for name in (list(ways)[i] for i in torch.randperm(len(ways)))}
+    warm = [one_round() for _ in range(3)][-1]
+    rounds = [one_round() for _ in range(max(9, min(count, int(1e6 / sum(warm.values())))))]
+    return {name: statistics.median(one[name] for one in rounds) for name in ways}
 
 
 def matmul_tflops(cache, n=8192):
@@ -228,8 +231,7 @@ def main():
     parser.add_argument("--out", help="also write the rows as JSON lines")
     options = parser.parse_args()
     if options.host:
-        cost_on_the_host()
-        return
+        return cost_on_the_host()
     cache = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     dims = [tuple(map(int, (dim + "/" + dim).split("/")[:2])) for dim in options.head_dims.split(",")]
     rows, names = [], ["deterministic"] if options.deterministic else PEERS
@@ -238,8 +240,7 @@ def main():
         ways = (varlen_ways_of if options.varlen else ways_of)(causal)
         if options.deterministic and not options.varlen:
             ways = dict.fromkeys(["fa_tune", "deterministic"], ways["fa_tune"])
-        lead = (seq, heads) if options.varlen else (batch, heads, seq)
-        times = measure(ways, [(*lead, columns) for columns in (dim, dim, dim_v)], options.layer, cache)
+        times = measure(ways, [(*((seq, heads) if options.varlen else (batch, heads, seq)), columns) for columns in (dim, dim, dim_v)], options.layer, cache)
         rows.append({"batch": batch, "heads": heads, "seq": seq, "dim": dim, "causal": causal, **({"dim_v": dim_v} if dim_v != dim else {}),
                      **({"layer": True} if options.layer else {}), **({"varlen": True} if options.varlen else {}), **times})
         if not options.layer and not options.varlen:
