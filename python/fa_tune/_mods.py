@@ -72,7 +72,7 @@ class _Expr:
 
     def _narrow(self):
         """In a product: of int64, numbers of 32 bits, as places and lengths are, so that the product has 64."""
-        text, before = self.text if self.kind == "int" else "", None
+        text, before = self.text if self.trace.wide and self.kind == "int" else "", None
         while text != before:
             text, before = re.sub(r"\[[^][]*\]", "", text), text
         if self.trace.wide.isdisjoint(re.findall(r"\w+", text)):
