@@ -532,20 +532,20 @@ struct Serving {
         if (Order::is_made(p) && threadIdx.x < kWarp) Order::make(p, shared);
         if (threadIdx.x == 0) {
             KTiles tiles(p, shared);
-            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) fetch_keys(p, maps, shared, ring, steps, work, 0);
+            for (Work work; (work = tiles.next(p)).steps >= 0;) fetch_keys(p, maps, shared, ring, steps, work, 0);
         } else if (threadIdx.x == kWarp) {
             Handed<true> tiles(p, shared);
-            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) fetch_values(p, maps, shared, ring, steps, work, 0);
+            for (Work work; (work = tiles.next(p)).steps >= 0;) fetch_values(p, maps, shared, ring, steps, work, 0);
         } else if (threadIdx.x == 2 * kWarp) {
             Ring of_values;
             Handed<true> tiles(p, shared);
-            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) {
+            for (Work work; (work = tiles.next(p)).steps >= 0;) {
                 fetch_q<Serving>(p, maps, shared, ring, work);
                 if constexpr (kHalves > 1) fetch_values(p, maps, shared, of_values, steps, work, 1);
             }
         } else if (kHalves > 1 && threadIdx.x == 3 * kWarp) {
             Handed<true> tiles(p, shared);
-            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) fetch_keys(p, maps, shared, ring, steps, work, 1);
+            for (Work work; (work = tiles.next(p)).steps >= 0;) fetch_keys(p, maps, shared, ring, steps, work, 1);
         }
     }
     FA_DEVICE void fetch_keys(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, Steps<> &steps, const Work &work, int half) {
@@ -621,7 +621,7 @@ struct Serving {
         Ring parts;
         const Pairs pairs(p, shared);
         u32 before = 0;   // bits 2 * i and 2 * i + 1: pieces that consumer i was given
-        for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p)) {
+        for (Work work; (work = tiles.next(p)).steps >= 0;) {
 #pragma unroll 1
             for (int step = work.steps;; --step) {   // Q comes behind the first step's
                 if (step > 0) {
@@ -737,7 +737,7 @@ struct Serving {
         if (threadIdx.x == kConverters * kWarp) {
             Ring parts;
             Dealer dealer(p, shared);
-            for (Work work = dealer.next(p); work.steps >= 0; work = dealer.next(p)) {
+            for (Work work; (work = dealer.next(p)).steps >= 0;) {
                 const Source source = source_of(p, work);
                 Place place = locate(p, source, work.steps > 0 ? work.steps - 1 : 0);
 #pragma unroll 1
@@ -754,7 +754,7 @@ struct Serving {
         } else if (threadIdx.x < kConverters * kWarp) {
             Ring to;
             Handed<false> tiles(p, shared);
-            for (Work work = tiles.next(p); work.steps >= 0; work = tiles.next(p))
+            for (Work work; (work = tiles.next(p)).steps >= 0;)
 #pragma unroll 1
                 for (int step = work.steps; step > 0; --step) {
                     convert<kSlabs>(narrow, from, shared, shared.k(to.slot), kKFull, kKEmpty, to);
