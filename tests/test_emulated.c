@@ -711,16 +711,6 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_latent_attention_is_found)
         {"first >= kN", "true"},
         {NULL}};
     static const struct change alone[] = {{"named_sync(kCleanLeft, kGroup);", ""}, {NULL}};
-    static const struct change bytes[] = {
-        {"barrier_wait(shared.empty(step, kRegion), parity_of(step) ^ 1);", ""},
-        {"barrier_wait(shared.empty(step + 1, kKeysOnly), parity_of(step + 1) ^ 1);", ""},
-        {"barrier_wait(shared.full(step, slab), parity_of(step));", ""},
-        {"kBytes ? 4 : 1", "kBytes ? 3 : 1"},
-        {"warp_sync();", ""},
-        {"cp_async_wait<0>();", ""},
-        {"async_proxy_fence();", ""},
-        {"key < of.count", "true"},
-        {NULL}};
     static const struct change fetched[] = {
         {"barrier_wait(shared.empty(step), parity_of(step) ^ 1);", ""},
         {"barrier_wait(shared.full(step), parity_of(step));", ""},
@@ -754,9 +744,7 @@ TEST_WITHIN(unless_left_out, what_hopper_waits_for_in_latent_attention_is_found)
         CHECK_INT(count_unnoticed(&p, config, p.seq_k == 40 ? alone : changes), 0);
     p.kv_dtype = FA_KV_FP8_DS_MLA;
     for (p.seq_k = 200; p.seq_k <= 1000; p.seq_k *= 5)
-        CHECK_INT(count_unnoticed(&p, config, bytes) + count_unnoticed(&p, of_bytes, fetched) +
-                      count_unnoticed(&p, of_few, few),
-                  0);
+        CHECK_INT(count_unnoticed(&p, of_bytes, fetched) + count_unnoticed(&p, of_few, few), 0);
 }
 
 /* Packed rows of two consumers; parts that begin where pages do. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Decoding of multi-head latent attention on Hopper (sm_90a): values are the keys' first columns, TMA, wgmma, three or four warpgroups.
+// Decoding of multi-head latent attention on Hopper (sm_90a): values are the keys' first columns, TMA, wgmma, three warpgroups.
 //
 // Purpose: O = softmax(scale * Q K^T) V of keys that many query heads share, K of up to 576 columns and V its first ones, up to
 // 512, as inference engines call it: lengths on the device, pages, sinks. A tile of keys is fetched once, for both products.
@@ -18,21 +18,15 @@
 //    needed, since neither the matrix units nor the copy engine read it there.
 //  - keys behind a sequence's end are masked, and become zeros in shared memory before they are values, since what lies there
 //    may be NaN.
-//  - with KV_FP8 = 2 a key is 656 bytes: 512 numbers of e4m3, an fp32 scale for each 128 of them, and 64 numbers of bf16. No copy
-//    engine widens, so two warpgroups do, a half of the values each: a warp takes 16 keys of a tile. Their bytes come to its
-//    registers as soon as those of the tile before are widened and fenced; L2 fetches what is kAhead tiles ahead. A region is full
-//    when its four warps have arrived. A number is the product of two numbers of bf16, its own and its scale's, rounded to bf16.
-//  - of such keys the left P V comes before Q K^T of the next step: widening takes longer than the copy engine, and needs the slot.
 #include "attn_serving_params.h"
 #include "attn_tensor_maps.h"
 #include "fa_async.cuh"
-#include "fa_e4m3.cuh"
 #include "fa_tma.cuh"
 #include "fa_wgmma.cuh"
 
 namespace {
 
-constexpr bool kBf16 = DTYPE_BF16 != 0, kBytes = KV_FP8 == 2;
+constexpr bool kBf16 = DTYPE_BF16 != 0;
 constexpr int kM = BLOCK_M, kN = BLOCK_N, kStep = kN, kStages = STAGES;
 constexpr int kSlabs = D_TILE / 64, kHalf = DV_TILE / 128;   // slabs of a tile; of values, in each half of the output
 constexpr int kScores = kN / 2, kOutputs = kHalf * 32;       // accumulators of a thread
@@ -44,22 +38,16 @@ constexpr u32 kWarp = 32, kGroup = 128;
 constexpr u32 kSlabBytes = 64 * 128, kQBytes = kSlabs * kSlabBytes, kTileBytes = kSlabs * kSlabBytes;
 constexpr u32 kProbBytes = kGroup * kScores / 2 * 4, kFactorBytes = kGroup * 8, kBarrierBytes = 512;
 static_assert(FA_SMEM_BYTES == kQBytes + kStages * kTileBytes + kProbBytes + kFactorBytes + kBarrierBytes, "shared memory differs from the manifest");
-static_assert(FA_THREADS == (kBytes ? 512 : 384) && kM == 64 && kN == 64 && V_IN_K == 1 && ALIGNED == 1, "tile and threads disagree");
+static_assert(FA_THREADS == 384 && kM == 64 && kN == 64 && V_IN_K == 1 && ALIGNED == 1 && KV_FP8 == 0, "tile and threads disagree");
 static_assert(HEAD_DIM <= D_TILE && HEAD_DIM_V <= DV_TILE && DV_TILE <= D_TILE && DV_TILE % 128 == 0 && D_TILE % 64 == 0 &&
               HEAD_DIM % 8 == 0 && HEAD_DIM_V % 8 == 0 && kBox % 16 == 0, "heads and pages do not fit their tiles");
-static_assert(!kBytes || (HEAD_DIM == 576 && HEAD_DIM_V == 512 && kBf16), "no such rows of bytes");
 
 } // namespace
 
 #include "attn_softmax_wgmma.cuh"
 #include "attn_split.cuh"
 
-#if KV_FP8 == 2
-#define AND_MAPS
-#else
-#define AND_MAPS , const __grid_constant__ fa_attn_tensor_maps maps
 extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {64, 1, 1, kBox, kBox, 1};
-#endif
 
 namespace {
 
@@ -69,9 +57,6 @@ enum Named { kAll, kQueries, kCleanLeft, kCleanRight };   // named barriers
 
 FA_DEVICE constexpr int first_slab(int region) { return region == kKeysOnly ? 2 * kHalf : region == kRight ? kHalf : 0; }
 FA_DEVICE constexpr int end_slab(int region) { return region == kKeysOnly ? kSlabs : region == kRight ? 2 * kHalf : kHalf; }
-
-// The order in which a tile's regions come and are multiplied with the queries.
-FA_DEVICE constexpr int region_at(int turn) { return kBytes ? (turn + 1) % 3 : turn; }
 
 // Where things lie in shared memory. A step's tile: its slabs and their barriers.
 struct Shared {
@@ -149,194 +134,6 @@ FA_DEVICE void fetch(const fa_attn_serving_params &p, const fa_attn_tensor_maps 
     }
 }
 
-// ---- rows of bytes ---------------------------------------------------------------------------------------------
-
-#if KV_FP8 == 2
-
-constexpr int kRowScales = 512, kRowRope = 528, kRowBytes = 656;   // where the scales begin in a row, and the numbers of bf16; its end
-constexpr int kWarpKeys = kN / 4, kAhead = 3;   // tiles
-
-FA_DEVICE void load_bytes(u32 (&x)[4], const char *from) {
-    asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"((const u16 *)from));
-}
-FA_DEVICE int from_lane(int x, int lane) {
-    int y;
-    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(lane));
-    return y;
-}
-
-constexpr u32 kSigned01 = 0x9180, kSigned23 = 0xb3a2, kRaised = 0x7b807b80;   // selectors of bytes; 2^120 twice
-
-// Computed here: else the compiler keeps all multiples of a stride.
-FA_DEVICE const char *ahead(const char *from, i64 bytes) {
-    from += bytes;
-    asm volatile("" : "+l"(from));
-    return from;
-}
-
-// Keys of a tile that one warp widens: the row of the first, and how many are of the part.
-struct WarpKeys {
-    const char *from;
-    int count;
-};
-
-// What a lane holds of a half's 256 bytes of e4m3 in them: eight times 16 bytes, of key 2 * i + lane / 4 % 2 those at
-// 64 * (lane / 8) + 16 * (lane % 4), so that stores of eight lanes meet no bank twice; of scales two, of key 8 * i + lane / 4.
-struct Held {
-    u32 bytes[kWarpKeys / 2][4], scale[kWarpKeys / 8];
-};
-
-// A warp of the two warpgroups that widen, a half each.
-struct Widener {
-    const char *keys;   // the first byte of the sequence's first key, or of the head in page 0
-    i64 row, page;      // bytes from key to key, and from page to page
-    const int *table;
-    int end, pages;
-    u32 warp, lane;
-
-    __device__ __forceinline__ Widener(const fa_attn_serving_params &p, const Work &w) {
-        keys = (const char *)p.dense.k + w.sequence.k + w.kv_head * p.dense.k_head_stride;
-        row = p.dense.k_row_stride, page = p.dense.k_batch_stride;
-        table = p.block_table + (PAGED != 0 ? w.batch * p.block_table_stride : 0);
-        end = w.end, pages = p.num_pages;
-        warp = threadIdx.x % kGroup / kWarp, lane = threadIdx.x % kWarp;
-    }
-
-    // What the table says of the warp's keys of the tile at `key`: asked for a tile ahead.
-    __device__ __forceinline__ int look_up(int key) const {
-        const int its_key = key + (int)warp * kWarpKeys;
-        return PAGED != 0 && its_key < end ? load_int(table + (u32)its_key / kPage) : -1;
-    }
-    __device__ __forceinline__ WarpKeys find(int key, int in) const {
-        const int its_key = key + (int)warp * kWarpKeys, left = end - its_key;
-        const bool exists = left > 0 && (PAGED == 0 || (u32)in < (u32)pages);
-        const i64 at = PAGED != 0 ? (exists ? in : 0) * page + (u32)its_key % kPage * row : exists ? its_key * row : 0;
-        return {keys + at, exists ? left < kWarpKeys ? left : kWarpKeys : 0};
-    }
-
-    // Rows that lie behind one another, as those of one head do.
-    __device__ __forceinline__ void prefetch_rows(const WarpKeys &of) const {
-        if (lane == 0 && of.count > 0 && row == kRowBytes)
-            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(of.from), "r"(of.count * kRowBytes));
-    }
-
-    // Rows of a page are there, be they used or not; behind the last key of other caches nothing may be.
-    __device__ __forceinline__ void load(u32 (&x)[4], const char *from, const WarpKeys &of, int key) const {
-        if (PAGED != 0 ? of.count > 0 : key < of.count) load_bytes(x, from);
-    }
-    // Where rows lie behind one another their addresses are numbers in the instructions.
-    __device__ __forceinline__ void ask_bytes(Held &held, const WarpKeys &of, int half) const {
-        const char *from = of.from + lane / 4 % 2 * row + lane / 8 * 64 + lane % 4 * 16 + half * 256;
-        if (row == kRowBytes) {
-#pragma unroll
-            for (int i = 0; i < kWarpKeys / 2; ++i) load(held.bytes[i], from + i * 2 * kRowBytes, of, 2 * i + (int)(lane / 4 % 2));
-        } else {
-#pragma unroll
-            for (int i = 0; i < kWarpKeys / 2; ++i, from = ahead(from, 2 * row)) load(held.bytes[i], from, of, 2 * i + (int)(lane / 4 % 2));
-        }
-    }
-    __device__ __forceinline__ void copy_rope(const WarpKeys &of, u32 slab) const {
-        const char *from = of.from + lane / 8 * row + kRowRope + lane % 8 * 16;
-#pragma unroll
-        for (u32 key = lane / 8; key < kWarpKeys; key += 4) {
-            const bool exists = (int)key < of.count;
-            cp_async_16_zfill(slab + (warp * kWarpKeys + key) * 128 + ((lane % 8 ^ key % 8) << 4), exists ? from : keys, exists ? 16 : 0);
-            from = ahead(from, 4 * row);
-        }
-        cp_async_commit();
-    }
-    __device__ __forceinline__ void ask_scale(u32 &x, const WarpKeys &of, int i) const {
-        const int key = 8 * i + (int)(lane / 4);
-        x = key < of.count ? (u32)load_int((const int *)(of.from + key * row + kRowScales) + lane % 4) : 0;
-    }
-
-    // What the lane's numbers of each 16 bytes are multiplied by, pairs of bf16. Those of keys that are not there are 0, and
-    // e4m3's bytes become finite numbers. True: some are too large to be multiplied by 2^120 first.
-    __device__ __forceinline__ bool find_scales(u32 (&scales)[kWarpKeys / 2], const Held &held, int half) const {
-        u32 pairs[kWarpKeys / 8];
-        bool large = false;
-#pragma unroll
-        for (int i = 0; i < kWarpKeys / 8; ++i) {
-            pairs[i] = pack2<true>(bits_to_float(held.scale[i]), bits_to_float(held.scale[i]));
-            large |= (pairs[i] & 0x7fff) >= 0x4380;   // 256
-        }
-        large = warp_any(large);
-#pragma unroll
-        for (int i = 0; i < kWarpKeys / 8; ++i)
-            if (!large) pairs[i] = multiply_pair(pairs[i], kRaised);
-#pragma unroll
-        for (int i = 0; i < kWarpKeys / 2; ++i)
-            scales[i] = (u32)from_lane((int)pairs[i / 4], (int)(lane / 4 % 2 * 4 + lane / 16) + i % 4 * 8 + 2 * half);
-        return large;
-    }
-    template <bool kLarge> __device__ __forceinline__ void store_bytes(const Held &held, const u32 (&scales)[kWarpKeys / 2], u32 slabs) const {
-        const u32 odd = lane / 4 % 2;
-        const u32 first = slabs + lane / 8 * kSlabBytes + (warp * kWarpKeys + odd) * 128 + (lane % 4 << 5 | odd << 4);
-#pragma unroll
-        for (int i = 0; i < kWarpKeys / 2; ++i) {
-            const u32 to = (first ^ i % 4 << 5) + i * 256;
-            u32 y[8];
-#pragma unroll
-            for (int j = 0; j < 8; ++j) {
-                const u32 four = held.bytes[i][j / 2], x = j % 2 == 0 ? spread_e4m3<kSigned01>(four) : spread_e4m3<kSigned23>(four);
-                y[j] = multiply_pair(kLarge ? multiply_pair(x, kRaised) : x, scales[i]);
-            }
-            store_shared(to, y[0], y[1], y[2], y[3]);
-            store_shared(to ^ 16, y[4], y[5], y[6], y[7]);
-        }
-    }
-};
-
-// One warpgroup widens right halves; one left halves, and copies the columns behind them a tile ahead. A fence waits for loads, too:
-// those of the next tile begin behind it.
-template <int kHalfOf> FA_DEVICE void fetch_bytes(const fa_attn_serving_params &p, const Shared &shared, const Work &w) {
-    constexpr int kRegion = kHalfOf == 1 ? kRight : kLeft;
-    constexpr bool kRope = kHalfOf == 0;
-    Widener of(p, w);
-    int in[kAhead];   // of the next tiles
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) in[i] = of.look_up(w.begin + (i + 1) * kN);
-    WarpKeys next = of.find(w.begin, of.look_up(w.begin));
-    Held held = {};
-#pragma unroll
-    for (int i = 0; i < kWarpKeys / 8; ++i) of.ask_scale(held.scale[i], next, i);
-    of.ask_bytes(held, next, kHalfOf);
-    if (kRope && w.begin < w.end) of.copy_rope(next, shared.slab(0, first_slab(kKeysOnly)));
-#pragma unroll
-    for (int i = 1; i < (kRope ? kAhead : 1); ++i) of.prefetch_rows(of.find(w.begin + i * kN, in[i - 1]));
-#pragma unroll 1
-    for (int step = 0, key = w.begin; key < w.end; ++step, key += kN) {
-        asm volatile("" : "+r"(of.lane));   // what follows from it is computed anew: kept, it would take the tile's registers
-        u32 scales[kWarpKeys / 2];
-        const bool large = of.find_scales(scales, held, kHalfOf);
-        barrier_wait(shared.empty(step, kRegion), parity_of(step) ^ 1);
-        if (large) of.store_bytes<true>(held, scales, shared.slab(step, first_slab(kRegion)));
-        else       of.store_bytes<false>(held, scales, shared.slab(step, first_slab(kRegion)));
-        if (kRope) cp_async_wait<0>();
-        async_proxy_fence();
-        warp_sync();
-        if (threadIdx.x % kWarp == 0) {
-            barrier_arrive(shared.full(step, first_slab(kRegion)));
-            if (kRope) barrier_arrive(shared.full(step, first_slab(kKeysOnly)));
-        }
-        next = of.find(key + kN, in[0]);
-        of.ask_bytes(held, next, kHalfOf);
-#pragma unroll
-        for (int i = 0; i < kWarpKeys / 8; ++i) of.ask_scale(held.scale[i], next, i);
-        if (kRope) of.prefetch_rows(of.find(key + kAhead * kN, in[kAhead - 1]));
-#pragma unroll
-        for (int i = 1; i < kAhead; ++i) in[i - 1] = in[i];
-        in[kAhead - 1] = of.look_up(key + (kAhead + 1) * kN);
-        if (kRope && key + kN < w.end) {
-            barrier_wait(shared.empty(step + 1, kKeysOnly), parity_of(step + 1) ^ 1);
-            of.copy_rope(next, shared.slab(step + 1, first_slab(kKeysOnly)));
-        }
-    }
-}
-
-#endif
-
 // The other two warpgroups fetch the queries: rows of several heads, which no box holds.
 FA_DEVICE void fetch_queries(const fa_attn_serving_params &p, const Shared &shared, const Work &w) {
     const u32 thread = threadIdx.x - kGroup;
@@ -366,13 +163,12 @@ FA_DEVICE void issue_qk(Scores &s, const Shared &shared, int step) {
     // Asked anew each time: else the compiler keeps all 36 descriptors of Q's.
     const u64 q = wgmma_descriptor<64>((u32)uniform((int)shared.q()), 0), k = wgmma_descriptor<64>(shared.slab(step, 0), 0);
 #pragma unroll
-    for (int turn = 0; turn < kRegions; ++turn) {
-        const int region = region_at(turn);
+    for (int region = 0; region < kRegions; ++region) {
 #pragma unroll
         for (int slab = first_slab(region); slab < end_slab(region); ++slab) {
-            if (!kBytes || slab == first_slab(region)) wait_full(shared, step, slab);
+            wait_full(shared, step, slab);
             const u64 apart = slab * (kSlabBytes / 16);
-            if (slab == first_slab(kSlabs > 2 * kHalf && !kBytes ? kKeysOnly : kRight)) {
+            if (slab == first_slab(kSlabs > 2 * kHalf ? kKeysOnly : kRight)) {
                 Wgmma<kN>::multiply_4<true>(s, q + apart, k + apart);
             } else {
                 wgmma_fence();
@@ -383,27 +179,10 @@ FA_DEVICE void issue_qk(Scores &s, const Shared &shared, int step) {
     wgmma_commit();
 }
 
-using Piece = float[64];
-FA_DEVICE Piece &first_of(Output &o) { return *(Piece *)&o[0]; }
-FA_DEVICE Piece &second_of(Output &o) { return *(Piece *)&o[kBytes ? 64 : 0]; }
-FA_DEVICE void pin_output(Output &o) {
-    if constexpr (kBytes) {
-        Wgmma<128>::pin(first_of(o));
-        Wgmma<128>::pin(second_of(o));
-    } else {
-        Wgmma<kHalf * 64>::pin(o);
-    }
-}
-
 // Half of O += P V of a step, left under way.
 FA_DEVICE void issue_pv(Output &o, const Probs &probs, const Shared &shared, int step, int region) {
     const u64 v = wgmma_descriptor<64>(shared.slab(step, first_slab(region)), kSlabBytes);
-    if constexpr (kBytes) {   // four warpgroups begin with 128 registers, fewer than a product of 256 columns names
-        Wgmma<128>::multiply_4<true>(first_of(o), probs, v, step > 0);
-        Wgmma<128>::multiply_4<true>(second_of(o), probs, v + 2 * (kSlabBytes / 16), step > 0);
-    } else {
-        Wgmma<kHalf * 64>::multiply_4<true>(o, probs, v, step > 0);
-    }
+    Wgmma<kHalf * 64>::multiply_4<true>(o, probs, v, step > 0);
     wgmma_commit();
 }
 
@@ -540,37 +319,27 @@ FA_DEVICE void score(const fa_attn_serving_params &p, const Shared &shared, cons
         // Each turn: Q K^T of the next step beside P V of this one.
 #pragma unroll 1
         for (int step = 1; step < steps; ++step) {
-            if (kBytes) issue_pv(o, probs, shared, step - 1, kLeft);
             issue_qk(s, shared, step);
-            if (!kBytes) issue_pv(o, probs, shared, step - 1, kLeft);
+            issue_pv(o, probs, shared, step - 1, kLeft);
             wgmma_wait<1>();
-            if (kBytes) {
-                pin_output(o);
-                let_go(shared, step - 1, kLeft);
-                wgmma_wait<0>();
-            }
             Wgmma<kN>::pin(s);
             let_go(shared, step, kKeysOnly);
             apply_mask(s, p, w, step);
             factor[0] = factor[1] = 1.0f;
             const bool grown = weigh_scores(s, rows, factor, line);
-            if (!kBytes) {
-                finish_before_wait(rows);
-                wgmma_wait<0>();
-                pin_output(o);
-                let_go(shared, step - 1, kLeft);
-            }
+            finish_before_wait(rows);
+            wgmma_wait<0>();
+            Wgmma<kHalf * 64>::pin(o);
+            let_go(shared, step - 1, kLeft);
             if (grown) scale_rows(o, factor);
             pack(probs, s);
             hand_over(shared, probs, factor, step);
         }
-        if constexpr (!kBytes) {
-            named_sync(kCleanLeft, kGroup);   // no warp multiplies queries with these keys any more
-            clean(shared, w, steps - 1, kLeft, kCleanLeft);
-        }
+        named_sync(kCleanLeft, kGroup);   // no warp multiplies queries with these keys any more
+        clean(shared, w, steps - 1, kLeft, kCleanLeft);
         issue_pv(o, probs, shared, steps - 1, kLeft);
         wgmma_wait<0>();
-        pin_output(o);
+        Wgmma<kHalf * 64>::pin(o);
     }
     const Work again = find_own_work(p);
     close_rows(p, again, rows, factor);
@@ -590,11 +359,11 @@ FA_DEVICE void follow(const fa_attn_serving_params &p, const Shared &shared, con
         take(shared, probs, factor, step);
         if (warp_any(factor[0] != 1.0f || factor[1] != 1.0f)) scale_rows(o, factor);
 #pragma unroll
-        for (int slab = first_slab(kRight); slab < (kBytes ? first_slab(kRight) + 1 : end_slab(kRight)); ++slab) wait_full(shared, step, slab);
-        if constexpr (!kBytes) clean(shared, w, step, kRight, kCleanRight);
+        for (int slab = first_slab(kRight); slab < end_slab(kRight); ++slab) wait_full(shared, step, slab);
+        clean(shared, w, step, kRight, kCleanRight);
         issue_pv(o, probs, shared, step, kRight);
         wgmma_wait<0>();
-        pin_output(o);
+        Wgmma<kHalf * 64>::pin(o);
         let_go(shared, step, kRight);
     }
     const Work again = find_own_work(p);
@@ -608,17 +377,15 @@ FA_DEVICE void follow(const fa_attn_serving_params &p, const Shared &shared, con
 extern __shared__ __align__(1024) unsigned char shared_memory[];
 
 extern "C" __global__ void __launch_bounds__(FA_THREADS, 1)
-attn_fwd(const __grid_constant__ fa_attn_serving_params p AND_MAPS) {
+attn_fwd(const __grid_constant__ fa_attn_serving_params p, const __grid_constant__ fa_attn_tensor_maps maps) {
     Work w;
     if (!find_work(w, p, blockIdx.x, blockIdx.y, gridDim.y)) return;
     const Shared shared = {shared_address(shared_memory)};
     if (threadIdx.x == 0) {
         if (shared.base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
-#if KV_FP8 != 2
         tma_prefetch_map(&maps.k);
-#endif
         for (int stage = 0; stage < kStages; ++stage) {
-            for (int slab = 0; slab < kSlabs; ++slab) barrier_init(shared.full(stage, slab), kBytes ? 4 : 1);
+            for (int slab = 0; slab < kSlabs; ++slab) barrier_init(shared.full(stage, slab), 1);
             for (int region = 0; region < kRegions; ++region) barrier_init(shared.empty(stage, region), 4);
         }
         barrier_init(shared.handed(), kGroup);
@@ -631,20 +398,7 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p AND_MAPS) {
     let_next_launch_begin();
     if (group == 0) {
         registers_decrease<PRODUCER_REGS>();
-#if KV_FP8 == 2
-        fetch_bytes<1>(p, shared, w);
-#else
         if (threadIdx.x == 0) fetch(p, maps, shared, w);
-#endif
-#if KV_FP8 == 2
-    } else if (group == 3) {
-        registers_decrease<PRODUCER_REGS>();
-        fetch_bytes<0>(p, shared, w);
-#endif
-    } else if (kBytes && group == 2) {
-        registers_increase<FOLLOW_REGS>();
-        fetch_queries(p, shared, w);
-        follow(p, shared, w, steps);
     } else {
         registers_increase<CONSUMER_REGS>();
         fetch_queries(p, shared, w);
@@ -655,7 +409,7 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p AND_MAPS) {
 
 // Adds up the parts of a row: a block for each row of each unit.
 extern "C" __global__ void __launch_bounds__(DV_TILE / 4)
-attn_fwd_add(const __grid_constant__ fa_attn_serving_params p AND_MAPS) {
+attn_fwd_add(const __grid_constant__ fa_attn_serving_params p, const __grid_constant__ fa_attn_tensor_maps maps) {
     Work w;
     const bool exists = find_row(w, p);
     await_launches_before();
