@@ -10,13 +10,13 @@ namespace test {
 struct Arguments { fa_gemm_params p; float *workspace; u32 *counters; };
 #if KERNEL == 3
 inline fa_tensor_map maps[3];
-inline void make_map(int which, Matrix &x, u32 rows) {
-    emu::TensorMap map = {(const unsigned char *)x.at(0), 3, {64, rows, 1, 1}, {(u32)x.columns, (u32)x.rows, 1, 1}, {1, 1, 1, 1}, kBf16 ? 10u : 6u, 0, 3, 0, {(u64)x.stride * 2, 16, 16}};
+inline void make_map(int which, Matrix &x) {
+    emu::TensorMap map = {(const unsigned char *)x.at(0), 3, {64, fa_maps_wanted[which].box[1], 1, 1}, {(u32)x.columns, (u32)x.rows, 1, 1}, {1, 1, 1, 1}, kBf16 ? 10u : 6u, 0, 3, 0, {(u64)x.stride * 2, 16, 16}};
     memcpy(&maps[which], &map, sizeof map);
 }
 inline void first(Arguments a) { gemm_sm90a(a.p, maps[0], maps[1], maps[2], a.workspace, a.counters); }
 #else
-inline void make_map(int, Matrix &, u32) {}
+inline void make_map(int, Matrix &) {}
 #if KERNEL == 1
 inline void first(Arguments a) { gemm_sm80(a.p); }
 #elif KERNEL == 2
@@ -29,7 +29,7 @@ inline void first(Arguments a) { reference(a.p); }
 inline int prove(int m, int n, int k, int gap, u32 threads, u32 bytes, u32 tiles, u32 splits) {
     Matrix a(m, k, gap), b(n, k, 2 * gap), c(m, n, gap);
     a.draw(), b.draw(), emu::granted = granted, readable[0] = &a, readable[1] = &b;
-    make_map(0, a, BLOCK_M), make_map(1, b, BLOCK_N), make_map(2, c, BLOCK_M % 16 == 0 ? 16 : 8);
+    make_map(0, a), make_map(1, b), make_map(2, c);
     emu::blocks_at_once = emu::cluster = CLUSTER_M * CLUSTER_N * CLUSTER_K;
     const u32 shared = KERNEL == 3 ? CLUSTER_M * CLUSTER_N : 1;   // by so many blocks, whose tiles are cut together
     const size_t all = (size_t)((m + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M)) * ((n + BLOCK_N * CLUSTER_N - 1) / (BLOCK_N * CLUSTER_N)), cut = shared * (KERNEL == 3 ? all % (tiles / shared) : all);

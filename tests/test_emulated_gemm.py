@@ -24,7 +24,7 @@ class Case:
         self.bf16, self.splits = dice.choice([0, 1]), dice.choice({SPLIT: [2, 4], HOPPER: [1, 2, 3, 4]}.get(kernel, [1]))
         self.config = dice.choice(CONFIGS[kernel]) if kernel != REFERENCE else (64, 64, 32, 3, 2, 2)
         self.group_m = dice.choice([1, 2, 8])
-        self.cluster = dice.choice([(1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 2), (1, 1, 8)][:7 if self.splits == 1 else 5] if kernel == HOPPER else [(1, 1, 1)])
+        self.cluster = dice.choice([(1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 2), (1, 1, 8), (2, 1, 4), (1, 2, 2)][:9 if self.splits == 1 else 5] if kernel == HOPPER else [(1, 1, 1)])
         self.draw_sizes(dice)
 
     def draw_sizes(self, dice):
@@ -74,7 +74,7 @@ def a_kernel_that_is_wrong_is_found():
                             (CUT, (("x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] += y[3];", "x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] = y[3];"), ("last = (split + 1) * slices / SPLITS;", "last = (split + 1) * slices / SPLITS - split;"),
                                    ("if (came != SPLITS - 1) return false;", "if (came != SPLITS - 2) return false;"), ("arrives_last(counter, SPLITS)", "arrives_last(counter, SPLITS + 1)"), ("return tile < tiles;", "return tile + 1 < tiles;"))),
                             (THIRD, (("x[0] += sum[0]", "x[0] = sum[0]"),)), (PAIR, (("barrier_init(empty(base, slot), kConsumers * kSharing);", "barrier_init(empty(base, slot), kConsumers);"), ("i < kStages", "false"))),
-                            (ALONG, (("x[e] = along == 0 ? y[e] : x[e] + y[e];", "x[e] = y[e];"), ("first = cluster_rank() * part, last = first + part;", "first = 0, last = part;"), ("named_sync(1, kGroups * kGroup);", ""),
+                            (ALONG, (("x[e] = along == 0 ? y[e] : x[e] + y[e];", "x[e] = y[e];"), ("first = cluster_rank() / kSharing * part, last = first + part;", "first = 0, last = part;"), ("named_sync(1, kGroups * kGroup);", ""),
                                      ("if (kAlong > 1) cluster_sync();", ""))),
                             (HOPPER, (("barrier_wait(empty(base, ring.slot), ring.parity ^ 1);", ""), ("wgmma_wait<1>();", "wgmma_wait<2>();"),
                                       ("barrier_wait(full(base, ring.slot), ring.parity);", ""), ("async_proxy_fence();", ""), ("if (sends) tma_store_wait_read<1>();", "if (sends) tma_store_wait_read<2>();"),

@@ -7,8 +7,8 @@
 // consumer owns some of the tile's columns and all of its rows. While the consumers store a tile, the producer fetches the next one.
 // The tiles that would not fill the GPU are cut into SPLITS parts of K, and done first: the block that ends the last part of a tile
 // adds all of them up. Nobody waits for another block but in its cluster: CLUSTER_N blocks have neighbouring tiles and the same slices at
-// the same time; each in its turn fetches the rows of A, for all of them. Or CLUSTER_M blocks below one another the rows of B. Or CLUSTER_K
-// blocks have a part of K each of one tile, and add up and store a share of its rows.
+// the same time; each in its turn fetches the rows of A, for all of them. Or CLUSTER_M blocks below one another the rows of B. CLUSTER_K
+// times as many have a part of K each of such tiles, and add up and store a share of a tile's rows.
 // Invariants:
 //  - shared memory is a ring of STAGES slots of {64 columns of B, 64 columns of A}, then two pieces of C (kPiece rows x 64 columns) for
 //    each consumer, then the barriers. All are slabs of 64 columns with swizzled rows of 128 bytes.
@@ -24,18 +24,17 @@ namespace {
 constexpr bool kBf16 = DTYPE_BF16 != 0;
 constexpr int kM = BLOCK_M, kN = BLOCK_N, kDown = CLUSTER_M, kAcross = CLUSTER_N, kAlong = CLUSTER_K, kSharing = kDown * kAcross, kCluster = kSharing * kAlong;
 constexpr int kStages = STAGES, kGroups = kN == 64 ? 1 : kN == 192 ? 3 : 2, kThreads = (kGroups + 1) * 128;
-// Of a cluster along K: as many blocks store as can have whole shares, kShare rows of C.
-__device__ constexpr int storers(int most) { return most == 1 || kM % (16 * most) == 0 ? most : storers(most - 1); }
-constexpr int kParts = kN / (64 * kGroups), kStorers = storers(kAlong), kShare = kM / kStorers;   // kParts: products of 64 rows that a consumer has
+// kParts: products of 64 rows that a consumer has. kShare: rows of C that a block of a cluster along K stores; the last one that stores may have fewer.
+constexpr int kParts = kN / (64 * kGroups), kShare = (kM / 8 + kAlong - 1) / kAlong * 8;
 static_assert(kN % (64 * kGroups) == 0 && kM % 8 == 0 && kM <= 256, "a consumer owns whole products");
-static_assert((kDown > 1) + (kAcross > 1) + (kAlong > 1) <= 1 && (kAlong == 1 || SPLITS == 1), "a tile is shared in one way");
+static_assert((kDown == 1 || kAcross == 1) && (kAlong == 1 || SPLITS == 1), "a tile is shared in one way, and cut in one");
 static_assert(kAlong == 1 || kM * kN * 4 <= kStages * (kM + kN) * 128, "sums pass through the ring");
 using Place = PlaceOf<kM * kDown, kN * kAcross>;   // of a cluster
 static_assert(FA_THREADS == kThreads, "the manifest differs");
 // Do registers hold the sums of a third or fourth part beside those that are added? Else its own are read again, too.
 constexpr bool kStay = SPLITS > 2 && kParts * kM / 2 <= (kGroups == 3 ? 44 : 64);
 constexpr u32 kWarp = 32, kGroup = 128, kRowBytes = 128, kConsumers = kGroups * 4;   // warps
-constexpr u32 kPiece = kGroups == 3 ? 16 : 32, kPieceBytes = kPiece * kRowBytes, kBox = kM % 16 == 0 ? 16 : 8;   // rows of C; that are stored at once
+constexpr u32 kPiece = kGroups == 3 ? 16 : 32, kPieceBytes = kPiece * kRowBytes, kBox = kM % 16 == 0 && kShare % 16 == 0 ? 16 : 8;   // rows of C; that are stored at once
 constexpr u32 kBBytes = kN * kRowBytes, kSlotBytes = kBBytes + kM * kRowBytes;
 constexpr u32 kPiecesAt = kStages * kSlotBytes, kBarriersAt = kPiecesAt + kGroups * 2 * kPieceBytes, kAnswersAt = kBarriersAt + 16 * kStages;
 extern __shared__ __align__(1024) unsigned char shared_memory[];
@@ -52,16 +51,25 @@ FA_DEVICE bool all_others_came(u32 *counter) {
     return true;
 }
 
-// A box of a map for all blocks of the cluster, to the same place in each, and to its barrier.
-FA_DEVICE void tma_load_to_all(u32 to, const fa_tensor_map *map, u32 barrier, int column, int row) {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
-                 " [%0], [%1, {%3, %4, %5, %5}], [%2], %6, %7;"
-                 :: "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(0), "h"((u16)((1 << kSharing) - 1)), "l"(kEvictLast) : "memory");
-}
 FA_DEVICE u32 cluster_rank() {
     u32 rank = 0;
     if (kCluster > 1) asm("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
     return rank;
+}
+// Where this block stands in its cluster: CLUSTER_K times the blocks that share rows.
+struct Ranks {
+    const u32 rank = cluster_rank();
+    __device__ __forceinline__ u32 along() const { return kAlong > 1 ? rank / kSharing : 0; }
+    __device__ __forceinline__ u32 first() const { return along() * kSharing; }   // the first block with its part of K
+    __device__ __forceinline__ u32 sharing() const { return kSharing > 1 ? rank % kSharing : 0; }
+    __device__ __forceinline__ u32 down() const { return kDown > 1 ? sharing() : 0; }
+    __device__ __forceinline__ u32 across() const { return kAcross > 1 ? sharing() : 0; }
+};
+// A box of a map for all blocks that share rows, to the same place in each, and to its barrier.
+FA_DEVICE void tma_load_to_all(Ranks rank, u32 to, const fa_tensor_map *map, u32 barrier, int column, int row) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
+                 " [%0], [%1, {%3, %4, %5, %5}], [%2], %6, %7;"
+                 :: "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(0), "h"((u16)(((1 << kSharing) - 1) << rank.first())), "l"(kEvictLast) : "memory");
 }
 // All threads of the cluster have come; the first form says nothing of memory but of barriers that were initialised, and needs no fence.
 FA_DEVICE void cluster_meet() { asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;" ::: "memory"); }
@@ -88,7 +96,7 @@ struct Work {
         tile = next, first = 0, last = slices;
         if (kAlong > 1) {   // what lies behind the last slice is zeros
             const u32 part = (slices + kAlong - 1) / kAlong;
-            first = cluster_rank() * part, last = first + part;
+            first = cluster_rank() / kSharing * part, last = first + part;
         }
         next += clusters();
         return tile < tiles;
@@ -97,7 +105,8 @@ struct Work {
 
 // One thread fetches what the consumers multiply.
 FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *a, const fa_tensor_map *b, u32 base) {
-    const int rank = kSharing > 1 ? (int)cluster_rank() : 0;
+    const Ranks rank;
+    const int down = (int)rank.down(), across = (int)rank.across();
     Ring<kStages> ring;
 #pragma unroll 1
     for (Work work(p); work.advance();) {
@@ -107,11 +116,11 @@ FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *a, const fa
             const u32 to = base + ring.slot * kSlotBytes, barrier = full(base, ring.slot);
             barrier_wait(empty(base, ring.slot), ring.parity ^ 1);
             barrier_expect(barrier, kSlotBytes);
-            const bool mine = column / 64 % kSharing == rank;
-            if constexpr (kDown == 1) tma_load(to, b, barrier, column, place.column + (kAcross > 1 ? rank * kN : 0), 0, 0, kEvictLast);
-            else if (mine) tma_load_to_all(to, b, barrier, column, place.column);
-            if constexpr (kAcross == 1) tma_load(to + kBBytes, a, barrier, column, place.row + (kDown > 1 ? rank * kM : 0), 0, 0, kEvictLast);
-            else if (mine) tma_load_to_all(to + kBBytes, a, barrier, column, place.row);
+            const bool mine = (u32)column / 64 % kSharing == rank.sharing();
+            if constexpr (kDown == 1) tma_load(to, b, barrier, column, place.column + across * kN, 0, 0, kEvictLast);
+            else if (mine) tma_load_to_all(rank, to, b, barrier, column, place.column);
+            if constexpr (kAcross == 1) tma_load(to + kBBytes, a, barrier, column, place.row + down * kM, 0, 0, kEvictLast);
+            else if (mine) tma_load_to_all(rank, to + kBBytes, a, barrier, column, place.row);
             ring.advance();
         }
     }
@@ -122,14 +131,16 @@ FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *a, const fa
 
 struct Consumer {
     const fa_gemm_params &p;
-    const u32 base, group, rank, warp, lane;
+    const u32 base, group;
+    const Ranks rank;
+    const u32 warp, lane;
     const u64 b_rows, a_rows;   // descriptors of slot 0
     Ring<kStages> ring;         // what is multiplied next
     float c[kParts][kM / 2];
     u32 piece;                  // of this consumer, that is filled next
 
     __device__ __forceinline__ Consumer(const fa_gemm_params &p, u32 base, u32 group)
-        : p(p), base(base), group(group), rank(cluster_rank()), warp(threadIdx.x % kGroup / kWarp), lane(threadIdx.x % kWarp),
+        : p(p), base(base), group(group), warp(threadIdx.x % kGroup / kWarp), lane(threadIdx.x % kWarp),
           b_rows(wgmma_descriptor<64>(base + group * kParts * 64 * kRowBytes, 0)), a_rows(wgmma_descriptor<64>(base + kBBytes, 0)),
           piece(0) {}
 
@@ -148,7 +159,7 @@ struct Consumer {
             if (lane == 0) barrier_arrive(empty(base, slot));
         } else if (lane < kSharing) {   // each block of the cluster may fill it again
             asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
-                         "mbarrier.arrive.shared::cluster.b64 _, [there]; }" :: "r"(empty(base, slot)), "r"(lane) : "memory");
+                         "mbarrier.arrive.shared::cluster.b64 _, [there]; }" :: "r"(empty(base, slot)), "r"(rank.first() + lane) : "memory");
         }
     }
     // A slot is given back when the products of the next one are under way.
@@ -203,7 +214,7 @@ struct Consumer {
     // Whether this group has the sums of all of K now; else they are in the workspace, and another block adds them up: the last one
     // to come, in the order of K.
     __device__ __forceinline__ bool join(const Work &work, float *parts, u32 *counters) {
-        const u32 tile = work.tile * kSharing + (kSharing > 1 ? rank : 0);   // of all blocks
+        const u32 tile = work.tile * kSharing + rank.sharing();   // of all blocks
         u32 *const counter = counters + tile * kGroups + group;
         if (work.split > 0 || !answer([=] { return all_others_came(counter); })) {
             each_vector(parts, tile, work.split, [](float *to, const float *x) { store_floats(to, {x[0], x[1], x[2], x[3]}); });
@@ -243,15 +254,17 @@ struct Consumer {
                 asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" :: "r"(room + (part * kVectors + i) * kVector), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
             }
         cluster_sync();
-        if (rank >= kStorers) return false;
+        const u32 mine = rank.along() * kMine;
+        if (mine >= kVectors) return false;
 #pragma unroll
         for (u32 along = 0; along < kAlong; ++along) {
             u32 there;
-            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(room + rank * kMine * kVector), "r"(along));
+            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(room + mine * kVector), "r"(along * kSharing + rank.sharing()));
 #pragma unroll
             for (int part = 0; part < kParts; ++part)
 #pragma unroll
                 for (u32 i = 0; i < kMine; ++i) {
+                    if (kM % kShare != 0 && mine + i >= kVectors) break;
                     float y[4], *x = c[part] + 4 * i;
                     asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(y[0]), "=f"(y[1]), "=f"(y[2]), "=f"(y[3])
                                  : "r"(there + (part * kVectors + i) * kVector) : "memory");
@@ -263,8 +276,8 @@ struct Consumer {
     }
     // Rounded and turned back, kPiece rows and 64 columns at a time, through this consumer's two pieces. What lies outside C is dropped.
     __device__ __forceinline__ void store(const Place &place, const fa_tensor_map *map) {
-        const int row = place.row + (kAlong > 1 ? (int)rank * kShare : kDown > 1 ? (int)rank * kM : 0);
-        const int column = place.column + (kAcross > 1 ? (int)rank * kN : 0) + (int)group * kParts * 64;
+        const int share = (int)rank.along() * kShare, row = place.row + (int)rank.down() * kM + share;
+        const int column = place.column + (int)rank.across() * kN + (int)group * kParts * 64;
         const u32 to = (lane / 16 * 8 + lane % 8) * kRowBytes + ((2 * warp + lane / 8 % 2) ^ lane % 8) * 16;
         const bool sends = threadIdx.x % kGroup == 0;
 #pragma unroll
@@ -285,7 +298,7 @@ struct Consumer {
                 if (sends) {
 #pragma unroll
                     for (int i = first; i < first + (int)kPiece && i < kShare; i += kBox)
-                        tma_store(map, room + (i - first) * kRowBytes, column + part * 64, row + i, 0, 0, kEvictFirst);
+                        if (kM % kShare == 0 || share + i < kM) tma_store(map, room + (i - first) * kRowBytes, column + part * 64, row + i, 0, 0, kEvictFirst);
                     tma_store_commit();
                 }
                 piece ^= 1;
