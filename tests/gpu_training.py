@@ -7,7 +7,6 @@ and the sum.
 FA_TEST_SEED and FA_TEST_PROBLEMS repeat or extend the random problems, and FA_TEST_FAMILY has them all served by that kernel
 family, without the others. Fewer than 20 are a short run, for slow tools: large problems are left out."""
 import contextlib
-import importlib.util
 import itertools
 import json
 import math

@@ -256,8 +256,7 @@ class ShortHeadsCase(HopperCase):
 
     def __init__(self, dice):
         super().__init__(dice)
-        self.flags["SINKS"], self.config, self.splits = 0, (64, 64, 0, 0), 1
-        self.own, self.roles = dice.choice([64, 128]), dice.choice([0, 0, 1, 2])
+        self.flags["SINKS"], self.config, self.splits, self.own, self.roles = 0, (64, 64, 0, 0), 1, dice.choice([64, 128]), dice.choice([0, 0, 1, 2])
         self.draw_words(dice)
 
     def defines(self):
@@ -266,8 +265,7 @@ class ShortHeadsCase(HopperCase):
     def draw_words(self, dice):
         super().draw_words(dice)
         if hasattr(self, "roles"):
-            if self.roles:
-                self.words[2] = self.words[1]
+            self.words[2] = self.words[1] if self.roles else self.words[2]
             most = 100 if sum(self.tiles) > 128 else 150 if self.words[1] > self.words[2] else 330
             self.words[3:5] = [min(length, most) for length in self.words[3:5]]
             group, own, (q, k) = self.words[1] // self.words[2], self.own // 64, (-(-length // 64) for length in self.words[3:5])
@@ -427,8 +425,7 @@ def a_wide_kernel_that_is_wrong_is_found():
 def a_short_kernel_that_is_wrong_is_found():
     """What orders its loads, its products and its shared memory, left out, and what tells heads and rows apart."""
     case = ShortHeadsCase(random.Random(1))
-    case.d = case.dv = 64
-    case.tiles, case.own, case.roles, case.flags = [64, 64], 128, 0, dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1, "WINDOW": 1}
+    case.d, case.dv, case.tiles, case.own, case.roles, case.flags = 64, 64, [64, 64], 128, 0, dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1, "WINDOW": 1}
     case.words = [2, 4, 2, 150, 150, 70, -1, 0, 256, 8 * 16384 + 6 * 512, 5, 0]
     find_each(case, (("    async_proxy_fence();", ""), ("    block_sync();", ""), ("        cp_async_wait<0>();", ""), ("wgmma_wait<1>();", ""), ("    wgmma_wait<0>();\n    Wgmma<kM>::pin(dp);", ""),
                      ("        wgmma_wait<0>();\n        Wgmma<kWidthV>::pin(dv);", ""), ("        wgmma_wait<0>();\n        Wgmma<kWidth>::pin(dq);", ""),

@@ -12,6 +12,7 @@
 // Invariants:
 //  - shared memory is tiles of 64 rows of Q, of dO, of K and of V, LSE and delta (place_of_row). Tiles are slabs of 64 columns with swizzled rows
 //    of 128 bytes. Rows that do not exist are zero.
+//  - a launch asks for as much shared memory as the longest rows of a bucket of lengths want, so that the bucket's winner serves all of them.
 //  - a barrier stands between what a block loads and its products; nothing is written to shared memory behind it.
 //  - nothing is added in memory, so that gradients have the same bits in every run (DETERMINISTIC makes no difference).
 #define SPLITS 1
@@ -297,7 +298,8 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p) {
     const u32 place = number / (heads * p.batch), part = keys ? place : blocks - 1 - place, of_all = number - place * heads * p.batch, batch = of_all / heads;
     const u32 h = of_all - batch * heads, group = ROLES == 0 ? (u32)p.heads_q / p.heads_kv : 1, head_k = keys ? h : h / group, head_q = keys ? h * group : h;
     const Held held(p, (int)batch, (int)part * kOwn, keys, ROLES != 0 || !keys, ROLES == 0 && keys ? (int)group : 1);
-    if (held.q % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
+    const u32 end = held.delta + (held.delta - held.lse) - held.q;
+    if (held.q % 1024 != 0 || end > dynamic_shared_bytes()) asm volatile("trap;");   // descriptors and swizzles count on it
     for (int i = 0; i < held.heads; ++i) {
         const u32 tiles = i * held.queries.count();
         load_tiles<kD, HEAD_DIM>(held.q + tiles * kTileBytes, held.queries, row_of(p.q, p.q_strides, batch, head_q + i, 0), p.q_strides.row, p.seq_q);
