@@ -14,6 +14,8 @@
 //  - steps are counted from the first key that the tile sees; of pages from the beginning of its box, a box being the
 //    largest part of a page that tiles are whole numbers of.
 //  - keys behind a sequence's end are masked, values there become zeros in shared memory, since what lies there may be NaN.
+//  - what a user adds to scores (SCORE_ADDS), divided by their scale, is where their accumulators start, so that weights are found as
+//    without a text. Any other text is computed when a product is complete.
 //  - with a user's mask a tile has the steps that some query sees by it. The fourth warp of the producing warpgroup deals tiles and finds
 //    their steps, ahead of the threads that fetch; consumers know them by notes beside the tiles of K. By a mask that reads a tensor of
 //    queries and keys (MASK_LISTS) no range says which those are: a launch before looks at every element.
@@ -28,6 +30,11 @@ FA_DEVICE void cluster_sync() { asm volatile("barrier.cluster.arrive.release;\nb
 #endif
 #ifndef MASK_LISTS
 #define MASK_LISTS 0
+#endif
+// Whether consumers copy by themselves what a text adds of queries and keys, by warps that copy whole rows.
+#define OWN_PIECES (SCORE_ADDS && SCORE_FETCH_BYTES >= 128 && PIECE_STAGES && (BLOCK_M < 192 || D_TILE <= 64) && !MASK_SNIPPET && 512 % (BLOCK_N * (SCORE_FETCH_BYTES / 64)) == 0)
+#if OWN_PIECES
+#include "fa_async.cuh"
 #endif
 #include "attn_serving.cuh"
 #include "attn_serving_params.h"
@@ -94,10 +101,15 @@ struct Lists {
     __device__ __forceinline__ u32 *of_row(i64 at, int row) const { return bits + at * kOfTile + row * kOfRow; }
 };
 
+#if OWN_PIECES
+constexpr bool kOwnPieces = true;
+#else
+constexpr bool kOwnPieces = false;
+#endif
 #if PIECE_STAGES
 // Two blocks form a cluster: where the sequences of a batch read the same, as pair[h][q][k], each of them has a tile of one of two sequences,
 // the same queries of the same head, and fetches half of each piece for both.
-constexpr bool kClusters = SCORE_FETCHES == 2 && MASK_SNIPPET == 0 && VARLEN_Q == 0 && LENGTHS_K == 0;
+constexpr bool kClusters = SCORE_FETCHES == 2 && !kOwnPieces && MASK_SNIPPET == 0 && VARLEN_Q == 0 && LENGTHS_K == 0;
 constexpr u32 kCluster = kClusters ? 2 : 1;
 __device__ __forceinline__ bool shares_pieces(const fa_attn_serving_params &p);   // as kClusters has it
 FA_DEVICE u32 cluster_rank() {
@@ -400,8 +412,8 @@ class Dealer {
         const int end = end_key(p, sequence, (end_row < w.len_q ? end_row : w.len_q) - 1);
 #if MASK_LISTS
         w.key0 = begin / kN * kN;
-#elif DROPOUT
-        w.key0 = PAGED != 0 ? begin / kBox * kBox : begin / 16 * 16;   // bits are of 16 keys
+#elif DROPOUT || OWN_PIECES
+        w.key0 = PAGED != 0 ? begin / kBox * kBox : begin / 16 * 16;   // bits are of 16 keys, copies of 16 bytes
 #else
         w.key0 = PAGED != 0 ? begin / kBox * kBox : begin;
 #endif
@@ -473,7 +485,7 @@ struct Serving {
     FA_DEVICE Curve find_curve(const Params &) { return {}; }
 #else
     using Curve = Line;
-    FA_DEVICE Curve find_curve(const Params &p) { return {SCORE_SNIPPET != 0 ? kLog2E : find_scale(p, 0, 0).exponent}; }
+    FA_DEVICE Curve find_curve(const Params &p) { return {SCORE_SNIPPET != 0 && !kStarts ? kLog2E : find_scale(p, 0, 0).exponent}; }
 #endif
     static constexpr bool kMasksLater = CAUSAL != 0 || WINDOW != 0 || MASK_SNIPPET != 0;
     // The last part's rows see the last keys, so their consumer is first to begin, and within windows first to end.
@@ -492,7 +504,7 @@ struct Serving {
             barrier_init(marks.empty(i), PIECE_STAGES ? 3 : 2);
         }
 #endif
-#if PIECE_STAGES
+#if PIECE_STAGES && !OWN_PIECES
         const Pieces pieces(shared);
         for (u32 i = 0; i < PIECE_STAGES * kGroups; ++i) {
             barrier_init(pieces.full(i), 1);
@@ -520,7 +532,7 @@ struct Serving {
         if constexpr (kFp8) return produce_of_fp8(p, maps, shared);
         Ring ring;
         Steps<> steps(shared);
-#if PIECE_STAGES
+#if PIECE_STAGES && !OWN_PIECES
         if (threadIdx.x / kWarp == 2) return fetch_pieces(p, maps, shared);
 #endif
 #if MASK_SNIPPET
@@ -923,6 +935,21 @@ struct Serving {
             return bent_score(s[i] * scale, places, query_place(at + i % 4 / 2 * 8), key_place(from, same, i / 4 * 8 + i % 2), held);
         }
     };
+#if SCORE_ADDS
+    // What the user adds to a score, divided by its scale.
+    struct Added {
+        const Places places;
+        const float scale, same;
+        const int at, from;
+
+        __device__ __forceinline__ Added(const Params &p, const Work &work, int row, int key)
+            : places(places_of(p, work)), scale(reciprocal(p.dense.softmax_scale)), same((float)(work.key0 + key)), at(work.row0 + row + sequence_of(p, work).offset),
+              from(work.key0 + key) {}
+        template <class Held> __device__ __forceinline__ float operator()(int i, const Held &held) const {
+            return added_score(places, query_place(at + i % 4 / 2 * 8), key_place(from, same, i / 4 * 8 + i % 2), held) * scale;
+        }
+    };
+#endif
 #endif
 #if MASK_SNIPPET
     struct Seen {   // likewise: whether a score is
@@ -1002,9 +1029,9 @@ struct Serving {
         }
     }
 #endif
-    // What the user makes of scores, natural ones then, and hides by the mask.
-    FA_DEVICE void bend(Scores &s, Feed &feed, const Params &p, const Work &work, const Own &own, int row, int key) {
-#if PIECE_STAGES
+#if PIECE_STAGES && !OWN_PIECES
+    // What text(i, held) makes of each score with what was fetched for it, where it is asked.
+    template <class Text> FA_DEVICE void with_piece(Feed &feed, const Params &p, const Work &work, int row, int key, bool asked, const Text &text) {
         const Pieces pieces(feed.shared);
         const u32 slot = feed.group * PIECE_STAGES + feed.piece_ring.slot, from = pieces.piece(slot);
         const int lane = (int)(threadIdx.x % kWarp);
@@ -1020,15 +1047,7 @@ struct Serving {
             }
         }
         const u32 line = from + (kOfQueries ? row % 64 * 128 : 0), within = lane % 4 * 2 * kEach ^ (kOfQueries ? lane / 4 << 4 : 0);   // as Pieces::place has it
-#if SCORE_FETCHES
-        const Bent bent(s, p, work, row, key);
-        each_fetched(line, within, p, [&](int i, const KeyReads<kFetched> &held) { s[i] = bent(i, held); });
-#else
-        if (!own.whole) {
-            const Seen sees(p, work, row, key);
-            each_fetched(line, within, p, [&](int i, const KeyReads<kFetched> &held) { if (!sees(i, held)) s[i] = neg_infinity(); });
-        }
-#endif
+        if (asked) each_fetched(line, within, p, text);
         async_proxy_fence();   // what was filled by hand, and loads that are under way: the copy engine's next writes wait for neither by themselves
         warp_sync();
         if (!kClusters || !shares_pieces(p)) {
@@ -1037,11 +1056,78 @@ struct Serving {
             asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
                          "mbarrier.arrive.shared::cluster.b64 _, [there]; }" :: "r"(pieces.empty(slot)), "r"(lane) : "memory");
         }
+    }
 #endif
-#if SCORE_SNIPPET && !SCORE_FETCHES
-        const Bent bent(s, p, work, row, key);
+#if SCORE_SNIPPET && !OWN_PIECES
+    // Each score of a step becomes what `text` makes of it.
+    template <class Text> FA_DEVICE void each_score(Scores &s, Feed &feed, const Params &p, const Work &work, int row, int key, const Text &text) {
+#if PIECE_STAGES && SCORE_FETCHES
+        with_piece(feed, p, work, row, key, true, [&](int i, const KeyReads<kFetched> &held) { s[i] = text(i, held); });
+#else
 #pragma unroll
-        for (int i = 0; i < kScores; ++i) s[i] = bent(i, HELD_OF(bent.places));
+        for (int i = 0; i < kScores; ++i) s[i] = text(i, HELD_OF(text.places));
+#endif
+    }
+#endif
+#if OWN_PIECES
+    // Where a warp's part of a piece is copied from, one step ahead, by each lane 16 bytes at a time: nobody waits for other warps.
+    struct Ahead {
+        const char *at;   // this lane's first bytes of the tile's first key
+        i64 by;           // from a query to the next
+        int last;         // the tensor's last key, counted from the tile's first; -1: rows lie otherwise
+    };
+    enum { kLanes = (int)(kN * kEach / 16), kRows = 32 / kLanes };   // that copy a row; rows that are copied at once
+    FA_DEVICE void find_rows(Ahead &ahead, const Params &p, const Work &work, int row) {
+        const int lane = (int)(threadIdx.x % kWarp);
+        bool copied;
+        const KeyRow first = row_at(p, work, row, 0, copied), second = row_at(p, work, row + 1, 0, copied), last = row_at(p, work, row + 15, 0, copied);
+        ahead.by = (i64)second.at - (i64)first.at;
+        const bool are = first.stride == 1 && ((u64)first.at | (u64)ahead.by | (u64)work.key0 * kEach) % 16 == 0 && (i64)last.at - (i64)first.at == ahead.by * 15;
+        ahead.last = are ? first.last - work.key0 : -1;
+        ahead.at = (const char *)first.at + (i64)work.key0 * kEach + lane / kLanes * ahead.by + lane % kLanes * 16;
+    }
+    FA_DEVICE void copy_ahead(const Ahead &ahead, u32 piece, int row, int key) {
+        const int lane = (int)(threadIdx.x % kWarp);
+        if (key + kN - 1 > ahead.last) return;
+        const char *at = ahead.at + (i64)key * kEach;
+#pragma unroll
+        for (int i = 0; i < 16; i += kRows, at += ahead.by * kRows) cp_async_16(Pieces::place(piece, row + i + lane / kLanes, lane % kLanes * 16), at);
+        cp_async_commit();
+    }
+    FA_DEVICE void start_scores(Scores &s, Ahead &ahead, Feed &feed, const Params &p, const Work &work, int row, int key, bool first, bool more) {
+        const int lane = (int)(threadIdx.x % kWarp), first_row = row - lane / 4, first_key = key - lane % 4 * 2;
+        const u32 piece = Pieces(feed.shared).piece(feed.group * PIECE_STAGES);
+        if (first) {
+            find_rows(ahead, p, work, first_row);
+            copy_ahead(ahead, piece, first_row % 64, first_key);
+        }
+        cp_async_wait<0>();
+        warp_sync();
+        if (first_key + kN - 1 > ahead.last) {
+            int r = first_row, k = first_key;
+            asm volatile("" : "+r"(r), "+r"(k));   // addresses are not to be kept from step to step
+            fill<16>(p, work, r, k, piece, r % 64);
+            warp_sync();
+        }
+        const Added added(p, work, row, key);
+        each_fetched(piece + row % 64 * 128, lane % 4 * 2 * kEach ^ lane / 4 << 4, p, [&](int i, const KeyReads<kFetched> &held) { s[i] = added(i, held); });
+        warp_sync();   // all have read what is overwritten
+        if (more) copy_ahead(ahead, piece, first_row % 64, first_key - kN);
+    }
+#elif SCORE_ADDS
+    struct Ahead {};
+    FA_DEVICE void start_scores(Scores &s, Ahead &, Feed &feed, const Params &p, const Work &work, int row, int key, bool, bool) {
+        each_score(s, feed, p, work, row, key, Added(p, work, row, key));
+    }
+#endif
+    // What the user makes of scores, natural ones then, and hides by the mask.
+    FA_DEVICE void bend(Scores &s, Feed &feed, const Params &p, const Work &work, const Own &own, int row, int key) {
+#if SCORE_SNIPPET && !SCORE_ADDS
+        each_score(s, feed, p, work, row, key, Bent(s, p, work, row, key));
+#endif
+#if PIECE_STAGES && !SCORE_FETCHES
+        const Seen fetched(p, work, row, key);
+        with_piece(feed, p, work, row, key, !own.whole, [&](int i, const KeyReads<kFetched> &held) { if (!fetched(i, held)) s[i] = neg_infinity(); });
 #endif
 #if MASK_SNIPPET && !(PIECE_STAGES && !SCORE_FETCHES)
         if (own.whole) return;

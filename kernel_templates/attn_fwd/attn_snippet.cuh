@@ -60,6 +60,11 @@ FA_DEVICE SnippetCount<SnippetLine> key_place(int first, float same, int ahead) 
 template <class Q, class K, class Held> FA_DEVICE float bent_score(float natural, const Places &w, Q q, K k, const Held &held) {
     return snippet_score<SnippetFast>(SnippetScore{natural}, w.batch, w.head, w.kv_head, q, k, w.len_q, w.len_k AND_BUFFERS(held));
 }
+#if SCORE_ADDS
+template <class Q, class K, class Held> FA_DEVICE float added_score(const Places &w, Q q, K k, const Held &held) {
+    return snippet_score<SnippetRest>(SnippetNothing(), w.batch, w.head, w.kv_head, q, k, w.len_q, w.len_k AND_BUFFERS(held));
+}
+#endif
 template <class Q, class K> FA_DEVICE float bent_score(float natural, const Places &w, Q q, K k) { return bent_score(natural, w, q, k, HELD_OF(w)); }
 #endif
 

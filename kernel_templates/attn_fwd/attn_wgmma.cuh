@@ -132,7 +132,7 @@ struct Shared {
 };
 
 // With a user's mask the tiles of K in shared memory have notes of which steps they are, beside them; without, nothing stands here.
-#if MASK_SNIPPET
+#if MASK_SNIPPET && !SCORE_ADDS
 #define READ_NOTE(feed) feed.note = note_of(feed.shared, feed.k_ring.slot);   // while products are under way
 #else
 #define READ_NOTE(feed)
@@ -208,12 +208,22 @@ FA_DEVICE void produce_all(const typename Kind::Params &p, const fa_attn_tensor_
     }
 }
 
+#if SCORE_ADDS
+enum { kStarts = 1 };   // accumulators of scores start from what the user adds to them
+#else
+enum { kStarts = 0 };
+#endif
+
 // ---- consumer --------------------------------------------------------------------------------------------------
 
-// S = Q K^T, left under way; of the descriptors of a part of Q and of a tile of K.
+// S = Q K^T, or with SCORE_ADDS S += Q K^T, left under way; of the descriptors of a part of Q and of a tile of K.
 FA_DEVICE void issue_qk(Scores &s, u64 q, u64 k) {
     constexpr int kFours = kSlab == 64 ? kWidth / 64 : 0;
-    if constexpr (kFours > 0) {
+    if constexpr (kFours > 0 && kStarts) {
+        Wgmma<kN>::pin(s);
+        wgmma_fence();
+        Wgmma<kN>::multiply_4<false>(s, q, k);
+    } else if constexpr (kFours > 0) {
         Wgmma<kN>::multiply_4<true>(s, q, k);
     } else {
         Wgmma<kN>::pin(s);
@@ -225,7 +235,7 @@ FA_DEVICE void issue_qk(Scores &s, u64 q, u64 k) {
 #pragma unroll
     for (int d = kFours * 4; d < kWidth / 16; ++d) {
         const u32 slab = d / (kSlab / 16), within = d % (kSlab / 16) * 32;   // 16 columns are 32 bytes
-        Wgmma<kN>::multiply(s, q + (slab * (64 * kSlab * 2) + within) / 16, k + (slab * (kN * kSlab * 2) + within) / 16, d > 0);
+        Wgmma<kN>::multiply(s, q + (slab * (64 * kSlab * 2) + within) / 16, k + (slab * (kN * kSlab * 2) + within) / 16, kStarts || d > 0);
     }
     wgmma_commit();
 }
@@ -351,9 +361,10 @@ struct Feed {
         }
     }
 };
-// S = Q K^T of a step and O += P V of the step before it: both are issued, S is complete, O is under way.
-FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, u64 q, bool accumulate) {
+// S = Q K^T of a step and O += P V of the step before it: both are issued, once `before` is done, S is complete, O is under way.
+template <class... Before> FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, u64 q, bool accumulate, const Before &...before) {
     const u64 k = feed.wait_k();
+    (before(), ...);
     turn_begin(feed.shared, feed.group);
     issue_qk(s, q, k);
     issue_pv(o, probs, feed.wait_v(), accumulate);
@@ -369,9 +380,22 @@ FA_DEVICE void issue_both(Feed &feed, Scores &s, Output &o, const Probs &probs, 
 #if SCORE_SNIPPET || MASK_SNIPPET
 #define PLACE_OF(step) own.place
 #define COME_TO(step, work) Kind::come_to(own, feed, step), Kind::bend(s, feed, p, work, own, lane_row, lane_key + own.place * kN)
+#if SCORE_ADDS
+#if MASK_SNIPPET
+#define NOTE_FIRST(feed) feed.note = note_of(feed.shared, feed.k_ring.slot);
+#else
+#define NOTE_FIRST(feed)
+#endif
+#define START(step, work, first) NOTE_FIRST(feed) Kind::come_to(own, feed, step), Kind::start_scores(s, ahead, feed, p, work, lane_row, lane_key + own.place * kN, first, step > from);
+#define AND_START(step, work, first) , [&] { START(step, work, first) }
+#endif
 #else
 #define PLACE_OF(step) step
 #define COME_TO(step, work)
+#endif
+#ifndef START
+#define START(step, work, first)
+#define AND_START(step, work, first)
 #endif
 // Weights that dropout does not keep become 0, when they are summed and packed.
 #if DROPOUT
@@ -408,8 +432,12 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
 #if DROPOUT
             Dropped<false, kN / 16> dropped;
 #endif
+#if SCORE_ADDS
+            typename Kind::Ahead ahead;
+#endif
             int step = own.steps - 1, from = Kind::first_step(own);
             const u64 k = feed.wait_k();
+            START(step, work, true)
             turn_begin(shared, group);
             issue_qk(s, q, k);
             turn_end(shared, group);
@@ -430,7 +458,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 // Each turn: Q K^T of the next step beside P V of this one.
                 while (step > from) {
                     --step;
-                    issue_both(feed, s, o, probs, q, accumulate);
+                    issue_both(feed, s, o, probs, q, accumulate AND_START(step, work, false));
                     if (step == from) feed.release_q();
                     COME_TO(step, work);
                     if (Kind::kMasksLater && Kind::is_masked(own, PLACE_OF(step)))
@@ -456,7 +484,7 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
                 step = own.steps - 1;
                 from = Kind::first_step(own);
                 q = feed.wait_q();
-                issue_both(feed, s, o, probs, q, accumulate);
+                issue_both(feed, s, o, probs, q, accumulate AND_START(step, next, true));
                 if (step == from) feed.release_q();
                 Kind::finish(p, work, rows, factor, lane_row);
                 rows = new_rows();

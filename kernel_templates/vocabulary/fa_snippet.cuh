@@ -5,6 +5,7 @@
 //  - SnippetPlain<Real>: numbers as they are, for references.
 //  - SnippetFast: of the many scores of a thread. A small whole number also is a float (a conversion takes as long as an exponential), and
 //    a number that is linear in the key is its value at the thread's first key, and how it grows: one multiplication and addition.
+//  - SnippetRest: of a text that is the score and something that is added to it (SCORE_ADDS): what is added, likewise.
 //  - SnippetSlopes<one of these, T>: of a score: its value and its slope, by which the score that goes in changes it.
 //  - SnippetSpans: of a mask: from ranges of q and k to whether none, some or all of them see each other.
 // Everything has a value: a whole number divided by 0 is 0.
@@ -14,6 +15,8 @@
 #include "fa_numeric.cuh"
 
 namespace {
+
+#define SNIPPET_PLACES typename As::Whole b, typename As::Whole h, typename As::Whole hk, Q q, K k, typename As::Whole len_q, typename As::Whole len_k
 
 // A whole number within 2^24 and the same as a real one, a float or a SnippetLine: what nobody asks for is not computed.
 template <class Real> struct SnippetCount {
@@ -31,6 +34,11 @@ struct SnippetScore {
     float x;
     __device__ __forceinline__ operator float() const { return x; }
 };
+// A score of which is only asked what is added to it.
+struct SnippetNothing {};
+template <class X> FA_DEVICE X operator+(SnippetNothing, X b) { return b; }
+template <class X> FA_DEVICE X operator+(X a, SnippetNothing) { return a; }
+template <class X> FA_DEVICE X operator-(SnippetNothing, X b) { return -b; }
 // From `low` to `high`, both included. Truths are 0 and 1.
 template <class T> struct SnippetSpan {
     T low, high;
@@ -364,6 +372,12 @@ struct SnippetFast {
     FA_DEVICE SnippetScore real(SnippetScore x) { return x; }
     FA_DEVICE SnippetLine real(SnippetLine x) { return x; }
     template <class X> FA_DEVICE float number(X x) { return (float)real(x); }
+};
+struct SnippetRest : SnippetFast {
+    using Real = SnippetNothing;
+    using SnippetFast::number, SnippetFast::real;
+    FA_DEVICE SnippetNothing real(SnippetNothing x) { return x; }
+    FA_DEVICE float number(SnippetNothing) { return 0.0f; }
 };
 template <class As, class T> struct SnippetSlopes : As {
     using Real = SnippetSlope<T>;

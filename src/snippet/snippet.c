@@ -13,7 +13,6 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- lists of buffers --------------------------------------------------------------------------*/
@@ -414,12 +413,8 @@ static const char *add(fa_snippet *s, const struct fa_expr_step *step)
     } else if (step->op == OP_VALUE) {
         if (step->value.kind == FA_EXPR_WORD)
             return "has a text, where numbers alone can be";
-        const bool integer = step->value.kind == FA_EXPR_INTEGER;
-        n->type = integer ? WHOLE : REAL;
-        if (integer)
-            n->whole = step->value.integer;
-        else
-            n->real = step->value.real;
+        n->type = step->value.kind == FA_EXPR_INTEGER ? WHOLE : REAL;
+        n->whole = step->value.integer; /* or bits of a real number */
         n->low = n->high = n->type == WHOLE ? n->whole : 0;
     } else {
         return add_operator(s, n);
@@ -571,35 +566,39 @@ static void print_buffer(const fa_snippet *s, const node *n, bool fetched, fa_bu
 static void print(const fa_snippet *s, fa_buf *out, fa_snippet_reads *reads)
 {
     const char *names[FA_NAMES]; /* fetched: the load that families fetch ahead, the largest */
-    int at[FA_ATTN_BUFFER_DIMS], most = 0, fetched = -1, by = 0, pairs = 0; /* by: its names */
+    int at[FA_ATTN_BUFFER_DIMS], most = 0, fetched = -1, bytes = 0, by[FA_SNIPPET_NODES] = {0};
+    enum { SCORE = 1 << FA_NAME_SCORE };
+    bool pairs = false;
     for (int i = 0; i < s->count; i++) {
         const node *n = &s->node[i];
         const int kind = is_buffer(n) && n->type != TENSOR ? fetches_of(s, n, at) : 0;
-        const int bytes = kind > 0 ? s->buffer[n->whole].type->bytes : 1;
-        if (kind > most && bytes * kind <= 8 && (bytes > 1 || (s->mask && kind > 1)))
-            most = kind, fetched = i, by |= (bytes == 1) << FA_NAMES; /* of wide rows it is none */
-        pairs |= kind == 2, by |= n->op == OP_NAME ? 1 << n->at[0] : 0;
+        const int size = kind > 0 ? s->buffer[n->whole].type->bytes : 1;
+        if (kind > most && size * kind <= 8 && (size > 1 || (s->mask && kind > 1)))
+            most = kind, fetched = i, bytes = size; /* of wide rows it is none */
+        by[i] = n->op == OP_NAME ? 1 << n->at[0] : 0;
+        for (int j = 0; j < 3 && n->op > OP_NAME; j++)
+            by[i] |= by[n->at[j]];
+        pairs |= kind == 2;
     }
-    const int bytes = most > 0 ? s->buffer[s->node[fetched].whole].type->bytes : 0;
+    /* by: the names that a node is computed of */
+    const int all = by[s->count - 1] | (bytes == 1) << FA_NAMES;
+    const node *n = &s->node[s->count - 1]; /* then the score, if the rest is added to it */
+    while ((n->op == OP_ADD && ((by[n->at[0]] ^ by[n->at[1]]) & SCORE) != 0) ||
+           (n->op == OP_SUBTRACT && (by[n->at[1]] & SCORE) == 0))
+        n = &s->node[n->at[(by[n->at[1]] & SCORE) != 0]];
     if (s->mask)
-        fa_buf_printf(out, "#define MASK_NAMES %d\n#define MASK_LISTS %d\n", by,
-                      reads->mask_lists = pairs ? by : 0);
-    if (most > 0 && !(pairs && s->mask)) {
-        reads->fetch_bytes[s->mask] = bytes * (most == 2 ? 64 : 1);
+        reads->mask_lists = pairs ? all : 0;
+    fa_buf_printf(
+        out, s->mask ? "#define MASK_NAMES %d\n#define MASK_LISTS %d\n" : "#define SCORE_ADDS %d\n",
+        s->mask ? all : n->op == OP_NAME && n->at[0] == FA_NAME_SCORE, reads->mask_lists);
+    if (most > 0 && !(pairs && s->mask))
         fa_buf_printf(out, "#define %s_FETCH_BYTES %d\n", s->mask ? "MASK" : "SCORE",
-                      reads->fetch_bytes[s->mask]);
-    }
+                      reads->fetch_bytes[s->mask] = bytes * (most == 2 ? 64 : 1));
     fa_buffers_names(s->buffer, s->buffer_count, s->mask, names);
-    fa_buf_printf(out, "template <class As, class Q, class K%s> FA_DEVICE auto snippet_%s(%s",
-                  s->buffer_count > 0 ? ", class Held" : "", s->mask ? "mask" : "score",
-                  s->mask ? "" : "typename As::Real score, ");
-    for (int i = 0; i < FA_PLACES; i++)
-        fa_buf_printf(out, "%s%s %s", i > 0 ? ", " : "",
-                      i == FA_PLACE_Q   ? "Q"
-                      : i == FA_PLACE_K ? "K"
-                                        : "typename As::Whole",
-                      names[i]);
-    fa_buf_text(out, s->buffer_count > 0 ? ", const Held &held) {\n" : ") {\n");
+    fa_buf_printf(out, "template <class As, class Q, class K%s> FA_DEVICE auto snippet_%s%s) {\n",
+                  s->buffer_count > 0 ? ", class Held" : "",
+                  s->mask ? "mask(SNIPPET_PLACES" : "score(typename As::Real score, SNIPPET_PLACES",
+                  s->buffer_count > 0 ? ", const Held &held" : "");
     for (int i = 0; i < s->count; i++) {
         const node *n = &s->node[i];
         if (n->type == TENSOR)

@@ -93,8 +93,7 @@ enum {
 
 /* What the kernels of a problem read of tensors, for manifests. */
 typedef struct fa_snippet_reads {
-    int fetch_bytes
-        [2]; /* of a key, that families fetch ahead for the score, and for a mask that is for all queries */
+    int fetch_bytes[2]; /* of a key, that families fetch ahead for the score, and for a mask */
     int mask_lists; /* bits of the names of a mask that reads a tensor by query and key */
 } fa_snippet_reads;
 
