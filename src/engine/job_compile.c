@@ -745,11 +745,10 @@ void fa_job_compile_init(fa_job *job)
 
 void fa_job_compile_prestart(fa_job *job)
 {
-    enum { FOR_ONE_KERNEL = 2 }; /* and the reference */
+    enum { FIRST_WORKERS = 2 }; /* for one kernel and the reference */
     int workers = job->tuner->options.compile_workers;
-    widen(job, job->request->effort == FA_EFFORT_PREDICT && workers > FOR_ONE_KERNEL
-                   ? FOR_ONE_KERNEL
-                   : workers);
+    widen(job, job->request->effort == FA_EFFORT_PREDICT && workers > FIRST_WORKERS ? FIRST_WORKERS
+                                                                                    : workers);
     fa_compile_pool_start_all(&job->compile.pool);
 }
 
