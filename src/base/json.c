@@ -210,6 +210,13 @@ int fa_json_text(const cJSON *object, const char *key, const char **ret, const c
     return 0;
 }
 
+int fa_json_text_needed(const cJSON *object, const char *key, const char **ret, const char *where,
+                        fa_diag *diag)
+{
+    int rc = fa_json_text(object, key, ret, where, diag);
+    return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "%s: \"%s\" is missing", where, key) : rc;
+}
+
 int fa_json_copy(const cJSON *object, const char *key, char *ret, size_t size, const char *where,
                  fa_diag *diag)
 {
@@ -222,19 +229,7 @@ int fa_json_copy(const cJSON *object, const char *key, char *ret, size_t size, c
     return 0;
 }
 
-void fa_json_add_known(cJSON *object, const char *key, double value, bool known)
-{
-    known = known && isfinite(value);
-    fa_json_add(object, key, known ? cJSON_CreateNumber(value) : cJSON_CreateNull());
-}
-
-int fa_json_text_needed(const cJSON *object, const char *key, const char **ret, const char *where,
-                        fa_diag *diag)
-{
-    int rc = fa_json_text(object, key, ret, where, diag);
-    return rc == FA_ENOTFOUND ? fa_fail(diag, FA_EINVAL, "%s: \"%s\" is missing", where, key) : rc;
-}
-
+/* ---- making ---------------------------------------------------------------------------------*/
 enum { LACKS_SOMETHING = 1 << 16 }; /* above all bits of a type that cJSON uses */
 
 static bool added(cJSON *parent, cJSON *item, bool good)
@@ -270,6 +265,12 @@ bool fa_json_add_number(cJSON *object, const char *key, double number)
 bool fa_json_add_bool(cJSON *object, const char *key, bool value)
 {
     return fa_json_add(object, key, cJSON_CreateBool(value));
+}
+
+void fa_json_add_known(cJSON *object, const char *key, double value, bool known)
+{
+    known = known && isfinite(value);
+    fa_json_add(object, key, known ? cJSON_CreateNumber(value) : cJSON_CreateNull());
 }
 
 cJSON *fa_json_add_object(cJSON *object, const char *key)

@@ -54,16 +54,12 @@ const char *fa_json_expression(const cJSON *item, char room[32]);
 /* *ret points into the document. */
 int fa_json_text(const cJSON *object, const char *key, const char **ret, const char *where,
                  fa_diag *diag);
-/* Copies; FA_EINVAL when it does not fit. */
-int fa_json_copy(const cJSON *object, const char *key, char *ret, size_t size, const char *where,
-                 fa_diag *diag);
-
 /* The same for one that must be there: 0 or FA_EINVAL with a sentence. */
 int fa_json_text_needed(const cJSON *object, const char *key, const char **ret, const char *where,
                         fa_diag *diag);
-
-/* A number where it is known, else null. NULL object is allowed. */
-void fa_json_add_known(cJSON *object, const char *key, double value, bool known);
+/* Copies; FA_EINVAL when it does not fit. */
+int fa_json_copy(const cJSON *object, const char *key, char *ret, size_t size, const char *where,
+                 fa_diag *diag);
 
 /* ---- making ----------------------------------------------------------------------------------*/
 /* Adds an item, which may be NULL as nothing was made for want of memory. false: it is deleted. NULL for the
@@ -75,6 +71,8 @@ bool fa_json_push(cJSON *array, cJSON *item);
 bool fa_json_add_text(cJSON *object, const char *key, const char *text);
 bool fa_json_add_number(cJSON *object, const char *key, double number);
 bool fa_json_add_bool(cJSON *object, const char *key, bool value);
+/* A number where it is known, else null. NULL object is allowed. */
+void fa_json_add_known(cJSON *object, const char *key, double value, bool known);
 /* The new one, which `object` owns; NULL: out of memory. */
 cJSON *fa_json_add_object(cJSON *object, const char *key);
 cJSON *fa_json_add_array(cJSON *object, const char *key);
@@ -139,7 +137,7 @@ typedef struct fa_member {
         .size = sizeof(((type *)NULL)->member), __VA_ARGS__                       \
     }
 
-/* Joins the members to an object, or marks it (json.h) where memory is short. */
+/* Joins the members to an object, or marks it where memory is short. */
 void fa_struct_add_json(cJSON *object, const fa_member *members, const void *data);
 /* A new object, owned by the caller. */
 cJSON *fa_struct_to_json(const fa_member *members, const void *data);
