@@ -8,8 +8,8 @@
  * answers goes nowhere: libpq would print it.
  *
  * SQL is written for SQLite, and only what our own statements use is known here; no text from outside is ever
- * translated. A schema of another program or version is left as it was. Whole numbers go in as text, all else as the bytes that it is; everything comes back in binary, so
- * no locale is in the way.
+ * translated. A schema of another program or version is left as it was. Whole numbers go in as text, all else as the bytes
+ * that it is; everything comes back in binary, so no locale is in the way.
  */
 #include "postgres.h"
 
@@ -481,7 +481,7 @@ static void postgres_column(fa_statement *statement, int index, fa_value *ret_va
 static int postgres_exec(fa_store *store, const char *sql, fa_diag *diag)
 {
     FA_ENDS(fa_free_at) char *own = own_sql(sql);
-    FA_OR_RETURN(fa_have(own != NULL, "an answer", diag));
+    FA_OR_RETURN(fa_have(own != NULL, "a command", diag));
     return run_commands(store, own, NULL, diag);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A connection keeps every statement that it has prepared, told from others by the address of its text: each stands once in
- * the program. And the values that go into its places and come out of its columns; and the tables.
+ * What is asked of a store of either kind; its statements, which a connection keeps, told from others by the address of their
+ * text: each stands once in the program; the values that go into their places and come out of columns; and the tables.
  */
 #include "statements.h"
 

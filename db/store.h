@@ -28,8 +28,8 @@ typedef struct fa_lock fa_lock;
 
 enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 15 };
 
-/* The file that `variable` names (FA_TUNE_STORE; FA_TUNE_LOCAL_STORE of the file in the place of a server), else $XDG_CACHE_HOME/fa-tune/store.db, else $HOME/.cache/fa-tune/store.db. Relative XDG_CACHE_HOME is
- * ignored, as its specification says. */
+/* The file that `variable` names (FA_TUNE_STORE; FA_TUNE_LOCAL_STORE: in a server's place), else fa-tune/store.db in
+ * $XDG_CACHE_HOME, which is ignored where it is relative, as its specification says, else in $HOME/.cache. */
 int fa_store_default_path(const char *variable, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
 
 typedef enum fa_store_mode {
@@ -40,7 +40,7 @@ typedef enum fa_store_mode {
 } fa_store_mode;
 
 /* What serves in a server's place while that does not answer: at the opening, after a lost connection that nobody
- * mends within seconds, and for a minute at a time. Never within a batch. */
+ * mends within seconds, and for a minute at a time. Never within a change. */
 typedef struct fa_store_spare {
     const char
         *file; /* these live as long as the store; NULL: nothing does, and calls fail with FA_EIO */
@@ -123,12 +123,12 @@ typedef struct fa_forget_scopes {
 } fa_forget_scopes;
 
 /* Counts, and deletes, these scopes with their winners and trials, and the cubins with their verifications that only those referred to; in one
- * transaction, or the batch's. Baselines and the plans of sweeps stay. */
+ * transaction, or the change's. Baselines and the plans of sweeps stay. */
 int fa_store_forget(fa_store *store, const fa_forget_scopes *which, fa_forgotten *ret_forgotten,
                     fa_diag *diag);
 
 /* Changes of a file need no space on the disk while it is on: their journal stands in memory, and a process that is
- * killed within one leaves a damaged file. Outside of a batch. */
+ * killed within one leaves a damaged file. Outside of a change. */
 void fa_store_use_no_space(fa_store *store, bool on);
 
 /* ---- trials: every config that was tried, and what became of it ------------------------------*/
@@ -197,7 +197,7 @@ typedef struct fa_winner_record {
  * stored one; it takes its place whatever that is, and keeps its own time of making. */
 int fa_store_winner_put(fa_store *store, const fa_winner_record *winner,
                         const fa_cubin_record *cubin, bool replace, bool *ret_kept, fa_diag *diag);
-/* Inside a batch: until its end nobody else changes the scope's winner, so that it can be weighed and
+/* Inside a change: until its end nobody else changes the scope's winner, so that it can be weighed and
  * replaced. */
 int fa_store_winner_hold(fa_store *store, const fa_scope *scope, fa_diag *diag);
 /* FA_ENOTFOUND when the scope has none; the cubin comes with it in one read transaction. FA_ECORRUPT

@@ -28,9 +28,9 @@ void fa_db_problem_bind(fa_query *query, const fa_problem *problem)
     free(text);
 }
 
-/* Whether the document's operation is one of a template directory, whose fields may have been others when
- * the row was written, and may be again: what does not fit them is no damage. */
-static bool is_of_a_directory(const cJSON *json)
+/* Whether the document's operation is not attention forward: it may be one of a template directory, whose fields may have
+ * been others when the row was written, and may be again. What does not fit them is no damage. */
+static bool may_be_of_a_directory(const cJSON *json)
 {
     const char *name = fa_json_string(json, "operation");
     const fa_operation *operation = NULL;
@@ -49,7 +49,7 @@ void fa_db_problem_read(fa_query *query, fa_problem *ret_problem)
         fa_problem_key(&problem, key_now);
     if (json != NULL && (rc != 0 || strcmp(key, key_now) != 0))
         fa_read_fail(query,
-                     rc == FA_ENOTSUP || is_of_a_directory(json) ? FA_EVERSION : FA_ECORRUPT);
+                     rc == FA_ENOTSUP || may_be_of_a_directory(json) ? FA_EVERSION : FA_ECORRUPT);
     *ret_problem = problem;
 }
 

@@ -36,7 +36,7 @@ void fa_model_largest_first(const fa_space *space, int *order, int count);
  * family has no such let: its compiles are short. */
 void fa_model_soonest_first(const fa_space *space, int *order, int count);
 
-/* ---- point.c: what the operations' models share, and the model of those without their own */
+/* ---- point.c: what the operations' models share, and the model of those without their own -------*/
 /* What an SM does in a clock: FLOP of mma.sync, bytes of shared memory, exponentials, FP32 lanes. */
 typedef struct fa_model_rates {
     int sm;

@@ -190,9 +190,9 @@ void fa_bench_reserve(fa_bench *bench, fa_device_ptr *at, size_t bytes);
 void fa_prover_load(fa_bench *bench, fa_cubin_entry entry, fa_bench_kernel *kernel);
 /* Of a case: restores what the kernel changes or reads from its module, before a launch; and launches. */
 void fa_prover_restore(fa_bench *bench, const fa_bench_kernel *kernel, int index);
+void fa_prover_launch(fa_bench *bench, const fa_bench_kernel *kernel, int index);
 /* Results that the kernel left in variables of its module, to their outputs, before a check. */
 void fa_prover_collect(fa_bench *bench, const fa_bench_kernel *kernel, int index);
-void fa_prover_launch(fa_bench *bench, const fa_bench_kernel *kernel, int index);
 /* Looks at a case's outputs and inputs after a launch: its verdict. */
 void fa_proof_check(fa_bench *bench, int round, int index);
 /* For timing: poisons outputs of case 0. */

@@ -332,7 +332,7 @@ void fa_words_grouped(fa_buf *out, int64_t value)
     fa_buf_text(out, fa_commas(value, buffer));
 }
 
-/* `digits` after the point below 10, and one less below 1,000. */
+/* With so many digits after the point; from 10,000 on whole, in groups of three. */
 static void put_us(fa_buf *out, double us, int digits)
 {
     if (us >= 9999.5 && us < 1e15)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A growable byte buffer that is always NUL-terminated, so that it serves for text too; arrays, words and files.
- * An out-of-memory sets `failed` and turns later appends into no-ops: check once, at the end.
+ * A growable byte buffer that is always NUL-terminated, so that it serves for text too; arrays, words and files, those that
+ * belong to the library among them. An out-of-memory sets `failed` and turns later appends into no-ops: check once, at the end.
  */
 #ifndef FA_BASE_BUF_H
 #define FA_BASE_BUF_H

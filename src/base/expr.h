@@ -8,8 +8,8 @@
  * becomes a real number and is compared as one; a division by zero has no value, and neither has what is computed
  * from it, but for 0 and x, 1 or x, and a choice of the other value.
  * Python's operators, weakest first: x if c else y; or; and; not; comparisons (== != < <= > >=, in (a, b), not in (a, b);
- * 1 < x < 9 means 1 < x and x < 9); | & << >>; + -; * / // %; the signs - + ~; **. Then min(), max(), abs() and ceil_div().
- * An expression may come from anywhere: length, nesting and steps are bounded.
+ * 1 < x < 9 means 1 < x and x < 9); | & << >>; + -; * / // %; the signs - + ~; **. Then min(), max(), abs(), ceil_div(),
+ * exp(), log(), tanh(), sqrt(), floor(), int() and float(). It may come from anywhere: length, nesting and steps are bounded.
  *
  * A parsed expression does not change: threads may share it.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A session: options, the store, the templates. Cheap to open: no GPU, no NVRTC, no process. And what each request begins
- * with: checked and completed; its target; its wait for a lock; and which answers are good enough for it.
+ * with: checked and completed; its target, and configs of that; its wait for a lock; and which answers are good enough.
  */
 #include "session.h"
 

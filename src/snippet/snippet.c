@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists of buffers; then snippets: types and ranges of their steps, and the CUDA C++ that is made of steps alone, whose names
- * are n0, n1 … and whose numbers are exact; then masks that are fields. See snippet.h.
+ * Lists of buffers, in a proof and in a call; then snippets: types and ranges of their steps, and the CUDA C++ that is made of
+ * steps alone, whose names are n0, n1 … and whose numbers are exact; then masks that are fields. See snippet.h.
  */
 #include "snippet.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The client of a service: `fa-tune serve` on this host's Unix socket, or on a TCP port with a token.
- *
+ * Where else winners come from: system bundles (system_bundles.c), and a service, `fa-tune serve` on this host's Unix socket
+ * or on a TCP port with a token, whose texts are here, too (wire.c). Of its client (remote.c):
  * One question: POST /v1/kernel, and then GET /v1/cubins/KEY. What the server answers is the answer, also when that is a
  * failure of the request itself. When the server is gone, or cannot do its part, or says what cannot be, the caller does
  * without: one note, and the server is not asked again for a while.
