@@ -82,7 +82,7 @@ class Case:
         wide = max(self.dim, self.dim_v) > 128
         if family == "attn_bwd_short_sm90a":
             tiles = max(self.heads // self.heads_kv * -(-self.seq_q // 64), -(-self.seq_k // 64)) + 1
-            return hopper and not (wide or self.varlen or self.has_sinks) and tiles <= (13 if max(self.dim, self.dim_v) <= 64 else 6)
+            return hopper and not (wide or self.varlen or self.has_sinks or "softcap" in self.options and self.dim > 96) and tiles <= (13 if max(self.dim, self.dim_v) <= 64 else 6)
         return family in (None, "attn_bwd_sm80" if not hopper else "attn_bwd_wide_sm90a" if wide else "attn_bwd_sm90a")
 
     def __repr__(self):
