@@ -311,20 +311,15 @@ static const struct {
     {"temp", "pg_temp"},
 };
 
-static bool in_word(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
-
 /* A word of the table at `at`, whole: its index, or -1. */
 static int find_word(const char *sql, const char *at)
 {
-    if (at > sql && in_word(at[-1]))
+    if (at > sql && fa_is_word(at[-1]))
         return -1;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         size_t size = strlen(words[i].sqlite);
         if (strncmp(at, words[i].sqlite, size) == 0 &&
-            !(in_word(at[size - 1]) && in_word(at[size])))
+            !(fa_is_word(at[size - 1]) && fa_is_word(at[size])))
             return (int)i;
     }
     return -1;

@@ -18,7 +18,6 @@
 #include "family.h"
 #include "problem.h"
 
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +50,7 @@ static const char *read_word(const char *at, char ret[WORD_MAX])
     size_t size = 0;
     at += *at == ' ' || *at == '"';
     at += *at == '"';
-    while ((isalnum((unsigned char)at[size]) || at[size] == '_') && size + 1 < WORD_MAX)
+    while (fa_is_word(at[size]) && size + 1 < WORD_MAX)
         size++;
     snprintf(ret, WORD_MAX, "%.*s", (int)size, at);
     return at + size + (at[size] == '"');
@@ -349,9 +348,9 @@ static const char *known_type(const char *parameter)
 static void name_of(const char *parameter, char ret[FA_NAME_MAX])
 {
     size_t end = strcspn(parameter, "[="), from;
-    while (end > 0 && !fa_code_is_word(parameter[end - 1]))
+    while (end > 0 && !fa_is_word(parameter[end - 1]))
         end--;
-    for (from = end; from > 0 && fa_code_is_word(parameter[from - 1]); from--)
+    for (from = end; from > 0 && fa_is_word(parameter[from - 1]); from--)
         continue;
     snprintf(ret, FA_NAME_MAX, "%.*s", (int)(end - from), parameter + from);
 }
@@ -452,12 +451,12 @@ static bool read_expression(const char *text, char ret_name[FA_NAME_MAX])
     static const char allowed[] = " ,:<>()+-*/%&|=!?";
     size_t end = strcspn(text, "<");
     for (const char *at = text; *at != 0; at++)
-        if (!fa_code_is_word(*at) && strchr(allowed, *at) == NULL)
+        if (!fa_is_word(*at) && strchr(allowed, *at) == NULL)
             return false;
     while (end > 0 && text[end - 1] == ' ')
         end--;
     size_t from = end;
-    while (from > 0 && fa_code_is_word(text[from - 1]))
+    while (from > 0 && fa_is_word(text[from - 1]))
         from--;
     snprintf(ret_name, FA_NAME_MAX, "%.*s", (int)(end - from), text + from);
     return end - from < FA_NAME_MAX && fa_is_identifier(ret_name) &&

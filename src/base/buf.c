@@ -86,6 +86,11 @@ void fa_digits(double number, char ret_text[FA_DIGITS_MAX])
              text + whole + point);
 }
 
+bool fa_is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
 void fa_buf_clear(fa_buf *buf)
 {
     buf->size = 0;

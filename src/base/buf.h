@@ -27,6 +27,7 @@ void fa_buf_printf(fa_buf *buf, const char *format, ...) __attribute__((format(p
 enum { FA_DIGITS_MAX = 32 };
 /* The fewest digits, from 15 on, that read back as the same double, with a point in any locale. */
 void fa_digits(double number, char ret_text[FA_DIGITS_MAX]);
+bool fa_is_word(char c);        /* as in names: a letter of ASCII, a digit or _ */
 void fa_buf_clear(fa_buf *buf); /* keeps the memory */
 void fa_buf_free(fa_buf *buf);  /* NULL is allowed; leaves an empty buffer */
 
@@ -71,10 +72,8 @@ int fa_list_end(fa_list *list, int rc, const size_t *pointers, void *ret_rows, s
                 fa_diag *diag);
 
 /* ---- numbers and times as people read and type them, whatever the locale -----------------------*/
-/* Names are as they were stored: who prints them escapes them. */
-/* 229376 -> "229,376" */
 enum { FA_COMMAS_MAX = 32 };
-const char *fa_commas(int64_t number, char buffer[FA_COMMAS_MAX]);
+const char *fa_commas(int64_t number, char buffer[FA_COMMAS_MAX]); /* 229376 -> "229,376" */
 void fa_words_grouped(fa_buf *out, int64_t value);
 /* 41.3 µs, and a model's ~41 µs */
 void fa_words_us(fa_buf *out, double us);

@@ -350,18 +350,13 @@ static int combine_steps(struct parser *p, enum fa_expr_op op, int a, int b)
 
 static const char SPACE[] = " \t\r\n";
 
-static bool is_word(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
-
 /* Reads the word, or sign, if it stands here. */
 static bool take(struct parser *p, const char *token)
 {
     size_t size = strlen(token);
     p->at += strspn(p->at, SPACE);
     if (p->rc != 0 || strncmp(p->at, token, size) != 0 ||
-        (is_word(token[0]) && is_word(p->at[size])))
+        (fa_is_word(token[0]) && fa_is_word(p->at[size])))
         return false;
     p->at += size;
     return true;
@@ -409,7 +404,7 @@ static int parse_word(struct parser *p)
 {
     const char *word = p->at;
     int size = 0;
-    while (is_word(word[size]))
+    while (fa_is_word(word[size]))
         size++;
     p->at += size;
     if (take(p, "("))
@@ -439,7 +434,7 @@ static int parse_number(struct parser *p)
     p->at = end;
     const double large = exact ? 0 : fa_strtod(start, &end);
     p->at = fraction ? end : p->at;
-    if (is_word(*p->at))
+    if (fa_is_word(*p->at))
         fail_here(p, "a number must end");
     return add_value(p, exact ? integer(number) : real(large));
 }
@@ -471,7 +466,7 @@ static int parse_primary(struct parser *p)
         return parse_number(p);
     if (*p->at == '\'' || *p->at == '"')
         return parse_text(p);
-    if (is_word(*p->at))
+    if (fa_is_word(*p->at))
         return parse_word(p);
     fail_here(p, "a value is expected");
     return 0;

@@ -237,7 +237,7 @@ cJSON *fa_config_to_json(const void *of)
 bool fa_is_identifier(const char *name)
 {
     size_t size = 0;
-    while (isalnum((unsigned char)name[size]) || name[size] == '_')
+    while (fa_is_word(name[size]))
         size++;
     return isalpha((unsigned char)name[0]) && name[size] == 0 && size < FA_NAME_MAX;
 }

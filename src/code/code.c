@@ -17,15 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool fa_code_is_word(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
-
 fa_code_word fa_code_word_at(const char *at)
 {
     fa_code_word word = {at, 0};
-    while (fa_code_is_word(at[word.size]))
+    while (fa_is_word(at[word.size]))
         word.size++;
     return word;
 }
@@ -52,7 +47,7 @@ const char *fa_code_find(const char *text, const char *name)
 {
     const size_t size = strlen(name);
     for (const char *at = text; (at = strstr(at, name)) != NULL; at += size)
-        if ((at == text || !fa_code_is_word(at[-1])) && !fa_code_is_word(at[size]))
+        if ((at == text || !fa_is_word(at[-1])) && !fa_is_word(at[size]))
             return at;
     return NULL;
 }
@@ -92,7 +87,7 @@ char *fa_code_of(const char *text, bool literals)
     char *code = strdup(text);
     for (size_t at = 0, end; code != NULL && code[at] != 0; at = end) {
         const bool quoted =
-            code[at] == '"' || (code[at] == '\'' && (at == 0 || !fa_code_is_word(code[at - 1])));
+            code[at] == '"' || (code[at] == '\'' && (at == 0 || !fa_is_word(code[at - 1])));
         end = at + 1;
         if (strncmp(code + at, "//", 2) == 0) {
             end = line_end(code, at);
@@ -472,7 +467,7 @@ static struct head read_declaration(struct fa_cut *d, size_t file, size_t from, 
         .part = {.file = file, .from = from}, .last = {"", 0}, .at = from, .in_class = in_class};
     while (!h.ended && (h.at = next_token(code, h.at, to)) < to) {
         const char mark = code[h.at];
-        if (fa_code_is_word(mark))
+        if (fa_is_word(mark))
             read_word(d, code, to, &h);
         else if (mark == '(')
             read_parentheses(d, code, to, &h);

@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-bool fa_code_is_word(char c);
 /* A word in a text, or none, of size 0. */
 typedef struct fa_code_word {
     const char *at;

@@ -50,7 +50,7 @@ static bool is_taken(const char *name, const fa_buffer *before, int count)
 static const char *read_buffer(const char **at, fa_buffer *ret, const fa_buffer *before, int count)
 {
     size_t size = 0, word;
-    while (isalnum((unsigned char)(*at)[size]) || (*at)[size] == '_')
+    while (fa_is_word((*at)[size]))
         size++;
     if (size >= sizeof ret->name)
         return "has a name of more than 23 letters";
