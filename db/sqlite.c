@@ -671,7 +671,7 @@ static int enter_part(fa_store *store, fa_diag *diag)
 static int connect_part(const char *name, int flags, const char *path, fa_store **ret_store,
                         fa_diag *diag)
 {
-    fa_store *store = calloc(1, sizeof *store);
+    FA_ENDS(fa_store_close) fa_store *store = calloc(1, sizeof *store);
     FA_OR_RETURN(fa_have(store != NULL, "a store", diag));
     store->backend = &backend;
     store->enter = enter_part;
@@ -682,12 +682,8 @@ static int connect_part(const char *name, int flags, const char *path, fa_store 
     store->read_only = (flags & SQLITE_OPEN_READONLY) != 0;
     snprintf(store->file, sizeof store->file, "in %.4000s", path);
     store->path = store->file;
-    int rc = connect_to(store, name, flags, diag);
-    if (rc != 0) {
-        fa_store_close(&store);
-        return rc;
-    }
-    *ret_store = store;
+    FA_OR_RETURN(connect_to(store, name, flags, diag));
+    *ret_store = store, store = NULL;
     return 0;
 }
 
@@ -703,8 +699,7 @@ int fa_portable_new(fa_store **ret_store, fa_diag *diag)
     FA_OR_RETURN(connect_part(":memory:", SQLITE_OPEN_READWRITE, "a bundle", &store, diag));
     FA_OR_RETURN(fa_db_exec(store, pragmas, diag));
     FA_OR_RETURN(fa_db_exec(store, fa_db_portable_schema, diag));
-    *ret_store = store;
-    store = NULL;
+    *ret_store = store, store = NULL;
     return 0;
 }
 
@@ -762,16 +757,15 @@ static int print_schema(fa_store *store, fa_buf *out, fa_diag *diag)
 
 static int check_tables(fa_store *store, fa_diag *diag)
 {
-    fa_store *made = NULL;
+    FA_ENDS(fa_store_close) fa_store *made = NULL;
     FA_ENDS(fa_buf_free) fa_buf ours = {0}, theirs = {0};
-    int rc;
-    if ((rc = fa_portable_new(&made, diag)) == 0 && (rc = print_schema(made, &ours, diag)) == 0 &&
-        (rc = print_schema(store, &theirs, diag)) == 0 &&
-        (ours.size != theirs.size || memcmp(ours.data, theirs.data, ours.size) != 0))
-        rc = fa_fail(diag, FA_ECORRUPT, "store %s: its tables are not those of a bundle",
-                     store->path);
-    fa_store_close(&made);
-    return rc;
+    FA_OR_RETURN(fa_portable_new(&made, diag));
+    FA_OR_RETURN(print_schema(made, &ours, diag));
+    FA_OR_RETURN(print_schema(store, &theirs, diag));
+    return ours.size == theirs.size && memcmp(ours.data, theirs.data, ours.size) == 0
+               ? 0
+               : fa_fail(diag, FA_ECORRUPT, "store %s: its tables are not those of a bundle",
+                         store->path);
 }
 
 /* As SQLite's URI of a file that nobody changes. */
@@ -791,24 +785,18 @@ static int uri_of(const char *path, char ret_uri[], size_t size, fa_diag *diag)
 int fa_portable_open(const void *bytes, size_t size, const char *path, fa_store **ret_store,
                      fa_diag *diag)
 {
-    fa_store *store = NULL;
+    FA_ENDS(fa_store_close) fa_store *store = NULL;
     char uri[3 * PATH_MAX + 32] = ":memory:";
-    int rc;
-    if ((bytes == NULL && (rc = uri_of(path, uri, sizeof uri, diag)) != 0) ||
-        (rc = connect_part(uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, path, &store, diag)) != 0)
-        return rc;
+    FA_OR_RETURN(bytes == NULL ? uri_of(path, uri, sizeof uri, diag) : 0);
+    FA_OR_RETURN(connect_part(uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, path, &store, diag));
     if (bytes != NULL && sqlite3_deserialize(store->db, "main", (unsigned char *)(uintptr_t)bytes,
                                              (sqlite3_int64)size, (sqlite3_int64)size,
                                              SQLITE_DESERIALIZE_READONLY) != SQLITE_OK)
-        rc = fa_fail(diag, FA_ENOMEM, "out of memory for a bundle"); /* it looks at no byte yet */
-    else
-        rc = check_tables(store, diag);
-    if (rc == 0 && bytes != NULL)
-        rc = check_pages(store, "PRAGMA integrity_check(1)", diag);
-    if (rc != 0)
-        fa_store_close(&store);
-    *ret_store = store;
-    return rc;
+        return fa_fail(diag, FA_ENOMEM, "out of memory for a bundle"); /* it looks at no byte yet */
+    FA_OR_RETURN(check_tables(store, diag));
+    FA_OR_RETURN(bytes != NULL ? check_pages(store, "PRAGMA integrity_check(1)", diag) : 0);
+    *ret_store = store, store = NULL;
+    return 0;
 }
 
 int fa_portable_count(fa_store *store, int64_t *ret_winners, int64_t *ret_cubins, fa_diag *diag)
