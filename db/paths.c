@@ -15,8 +15,8 @@
  */
 #include "sqlite.h"
 
-#include "database.h"
 #include "buf.h"
+#include "database.h"
 #include "postgres.h"
 #include "statements.h"
 #include "store.h"

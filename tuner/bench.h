@@ -13,9 +13,9 @@
 #ifndef FA_TUNER_BENCH_H
 #define FA_TUNER_BENCH_H
 
-#include "fa_types.h"
-#include "driver.h"
 #include "call.h"
+#include "driver.h"
+#include "fa_types.h"
 #include "tensors.h"
 
 enum { FA_BENCH_CASES = 8 };

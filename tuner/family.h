@@ -10,11 +10,11 @@
 #ifndef FA_TUNER_FAMILY_H
 #define FA_TUNER_FAMILY_H
 
+#include "buf.h"
 #include "expr.h"
 #include "manifest.h"
 #include "operation.h"
 #include "trial.h"
-#include "buf.h"
 
 #include <cJSON.h>
 

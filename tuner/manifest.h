@@ -11,10 +11,10 @@
 #define FA_TUNER_MANIFEST_H
 
 #include "buf.h"
+#include "call.h"
 #include "fa_types.h"
 #include "hash.h"
 #include "operation.h"
-#include "call.h"
 
 /* ---- template files -------------------------------------------------------------------------*/
 typedef struct fa_template_file {

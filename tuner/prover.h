@@ -17,8 +17,8 @@
 #ifndef FA_TUNER_PROVER_H
 #define FA_TUNER_PROVER_H
 
-#include "error.h"
 #include "bench.h"
+#include "error.h"
 #include "fa_check.h"
 #include "tensors.h"
 

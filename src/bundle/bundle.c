@@ -11,9 +11,9 @@
  */
 #include "bundle.h"
 
+#include "buf.h"
 #include "database.h"
 #include "error.h"
-#include "buf.h"
 #include "sqlite.h"
 
 #include <errno.h>

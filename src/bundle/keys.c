@@ -5,9 +5,9 @@
  */
 #include "bundle.h"
 
+#include "buf.h"
 #include "error.h"
 #include "fa_types.h"
-#include "buf.h"
 
 #include <dirent.h>
 #include <errno.h>

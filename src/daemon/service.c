@@ -5,8 +5,8 @@
  */
 #include "service.h"
 
-#include "error.h"
 #include "buf.h"
+#include "error.h"
 #include "report.h"
 
 #include <stdio.h>

@@ -13,8 +13,8 @@
 #include "hash.h"
 #include "lookup.h"
 #include "nvrtc.h"
-#include "search.h"
 #include "pool.h"
+#include "search.h"
 
 /* ---- what it is to try ----------------------------------------------------------------------*/
 enum { FA_PLAN_MAX = 8 };

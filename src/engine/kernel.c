@@ -6,13 +6,13 @@
  * a lookup that finds its kernel in the table (kernel_table.h) takes no lock and makes one driver call.
  */
 #include "driver.h"
-#include "session.h"
+#include "job.h"
 #include "kernel_table.h"
+#include "lookup.h"
 #include "op.h"
 #include "problem.h"
-#include "lookup.h"
+#include "session.h"
 #include "store.h"
-#include "job.h"
 
 #include "error.h"
 

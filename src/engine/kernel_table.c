@@ -10,8 +10,8 @@
 #include "kernel_table.h"
 
 #include "error.h"
-#include "snippet.h"
 #include "problem.h"
+#include "snippet.h"
 
 #include <stdlib.h>
 #include <string.h>

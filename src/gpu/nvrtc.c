@@ -21,10 +21,10 @@
  */
 #include "nvrtc.h"
 
+#include "buf.h"
 #include "driver.h"
 #include "error.h"
 #include "hash.h"
-#include "buf.h"
 #include "places.h"
 
 #include <dlfcn.h>

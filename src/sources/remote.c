@@ -5,11 +5,11 @@
 #include "catalogue.h"
 #include "driver.h"
 #include "error.h"
-#include "snippet.h"
 #include "hash.h"
 #include "pool.h"
 #include "problem.h"
 #include "session.h"
+#include "snippet.h"
 
 #include <errno.h>
 #include <netdb.h>

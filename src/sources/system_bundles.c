@@ -13,8 +13,8 @@
 
 #include "buf.h"
 #include "error.h"
-#include "places.h"
 #include "lookup.h"
+#include "places.h"
 
 #include <dirent.h>
 #include <stdio.h>

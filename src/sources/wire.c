@@ -5,8 +5,8 @@
  */
 #include "sources.h"
 
-#include "search.h"
 #include "lookup.h"
+#include "search.h"
 #include "trial.h"
 
 #include "error.h"

@@ -16,6 +16,7 @@
 #include "bundle_files.h"
 
 #include "buf.h"
+#include "builds.h"
 #include "catalogue.h"
 #include "compile_pool.h"
 #include "error.h"
@@ -26,7 +27,6 @@
 #include "nvrtc.h"
 #include "op.h"
 #include "problem.h"
-#include "session.h"
 #include "store.h"
 #include "trial.h"
 

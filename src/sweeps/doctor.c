@@ -2,8 +2,8 @@
  *
  * Checks what a tune will need: each check is one line with advice.
  */
-#include "compile_pool.h"
 #include "catalogue.h"
+#include "compile_pool.h"
 #include "manifest.h"
 #include "nvrtc.h"
 #include "session.h"

@@ -13,12 +13,12 @@
 #include "buf.h"
 #include "catalogue.h"
 #include "error.h"
+#include "lookup.h"
 #include "manifest.h"
 #include "pool.h"
 #include "problem.h"
 #include "session.h"
 #include "store.h"
-#include "lookup.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,9 +11,9 @@
 #ifndef FA_TUNER_OPS_CALL_H
 #define FA_TUNER_OPS_CALL_H
 
+#include "driver.h"
 #include "error.h"
 #include "fa_types.h"
-#include "driver.h"
 
 #include <stdatomic.h>
 

@@ -7,9 +7,9 @@
 #ifndef FA_TUNER_OPS_TENSORS_H
 #define FA_TUNER_OPS_TENSORS_H
 
-#include "expr.h"
-#include "driver.h"
 #include "call.h"
+#include "driver.h"
+#include "expr.h"
 #include "snippet.h"
 
 #include <string.h>
