@@ -268,6 +268,7 @@ int fa_store_kept(fa_store *store, const char *key, fa_kept **ret_rows, size_t *
 
 /* ---- sweeps: a plan, its budget, and its items, which are the queue --------------------------*/
 enum { FA_QUEUE_REQUEST_MAX = 1024 };
+extern const char *const fa_work_stage_names[]; /* by value; NULL ends them */
 
 typedef struct fa_sweep_entry {
     const fa_sweep *sweep; /* of which key, plan and budget */

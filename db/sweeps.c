@@ -47,10 +47,10 @@ static const fa_member columns[] = {FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
     X(COUNT64, "compiled", spent.compiled)                  \
     X(COUNT64, "reused", spent.reused)                      \
     X(TEXT, "reason", reason)                               \
-    X(CHOICE, "stage", stage, .names = stage_names)         \
+    X(CHOICE, "stage", stage, .names = fa_work_stage_names) \
     X(TEXT, "holder", holder)
 #define FA_COLUMN_RECORD fa_sweep_item
-static const char *const stage_names[] = {"compile", "measure", NULL};
+const char *const fa_work_stage_names[] = {"compile", "measure", NULL};
 static const fa_member item_columns[] = {ITEM_FIELDS(FA_COLUMN_ENTRY){.key = NULL}};
 
 /* ---- entering a sweep -----------------------------------------------------------------------*/
@@ -310,7 +310,7 @@ static int take_candidate(fa_store *store, struct claiming *claiming, fa_diag *d
         rc = fa_db_do(store, diag,
                       "UPDATE sweep_item SET state = 'running', attempts = attempts + 1, "
                       "stage = ?, holder = ?, updated = ? WHERE id = ?",
-                      fa_text(stage_names[taker->stage]), fa_text(taker->holder), fa_now(),
+                      fa_text(fa_work_stage_names[taker->stage]), fa_text(taker->holder), fa_now(),
                       fa_int(claiming->id));
     else if (valid == 0)
         rc = fa_db_find(store, diag, &sweep,

@@ -181,13 +181,11 @@ int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item **ret_it
 }
 
 /* ---- as JSON text ---------------------------------------------------------------------------*/
-static const char *const stages[] = {"compile", "measure", NULL};
-
 #define ROW(member, kind, ...) FA_MEMBER(#member, kind, fa_sweep_item, member, __VA_ARGS__)
 static const fa_member held_members[] = {
     ROW(index, COUNT), ROW(problem, OTHER, .write = fa_problem_to_json),
     ROW(gpu, TEXT),    ROW(attempts, COUNT),
-    ROW(holder, TEXT), ROW(stage, CHOICE, .names = stages),
+    ROW(holder, TEXT), ROW(stage, CHOICE, .names = fa_work_stage_names),
     {.key = NULL},
 };
 #undef ROW
