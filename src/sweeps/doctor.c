@@ -191,13 +191,12 @@ static void check_store(struct doctor *d)
 {
     fa_store *store = NULL;
     fa_diag diag;
-    char path[FA_STORE_PATH_MAX] = "", directory[FA_STORE_PATH_MAX];
+    char path[FA_STORE_PATH_MAX] = "", directory[PATH_MAX];
     int rc = fa_options_store(&d->options, path, &diag);
     if (rc == 0)
         rc = fa_store_open(path, FA_STORE_EXISTING, NULL, &store, NULL, &diag);
     const bool none = rc == 0 && fa_store_is_absent(store);
-    const char *slash = strrchr(path, '/');
-    snprintf(directory, sizeof directory, "%.*s", slash != NULL ? (int)(slash - path) : 0, path);
+    fa_directory_of(path, directory);
     if (none)
         rc = fa_db_need_directory(path, &diag);
     if (none && rc == 0 && access(directory, W_OK | X_OK) != 0 && errno != ENOENT)
