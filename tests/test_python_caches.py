@@ -663,11 +663,11 @@ def what_is_kept_is_listed_and_forgotten():
         tap.has(house.caches("list", "--gpu", "H100"), "2 values of other tuners, ")
         for verb in "list", "rm":
             tap.has(house.caches(verb, "--gpu", "H999", code=1), "H999")
-        tap.has(house.caches("rm", "--gpu", "H100", "--dry-run"), "would forget 2 values")
+        tap.has(house.caches("rm", code=2) + house.caches("rm", "--gpu", "H100", "--dry-run"), "--gpu --all is required\nwould forget 2 values")
         tap.equal(len(house.shown()), 3)
         tap.has(house.caches("rm", "--gpu", "H100"), "forgot 2 values of other tuners, ")
         tap.equal([(one["tuner"], one["name"], one["gpu"]) for one in house.shown()], [("triton kernel", "add", "cuda 90")])
-        tap.has(house.caches("rm"), "forgot 1 value")
+        tap.has(house.caches("rm", "--all"), "forgot 1 value")
         tap.equal(house.shown(), [])
         tap.equal(house.host("b").says(GROUP, "print(kernel())"), "(1, True)")
 

@@ -87,7 +87,10 @@ def main(arguments):
     for name, words, option, what in (("list", "list what is kept", "--json", "one JSON document"),
                                       ("rm", "forget what is kept", "--dry-run", "change nothing")):
         verb = verbs.add_parser(name, help=words)
-        verb.add_argument("--gpu", metavar="NAME", help="of this GPU's type alone")
+        which = verb.add_mutually_exclusive_group(required=name == "rm")
+        which.add_argument("--gpu", metavar="NAME", help="of this GPU's type alone")
+        if name == "rm":
+            which.add_argument("--all", action="store_true", help="of every GPU's type, and of none")
         verb.add_argument(option, dest="how", action="store_true", help=what)
     asked = parser.parse_args(arguments)
     try:
