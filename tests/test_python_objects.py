@@ -476,11 +476,11 @@ def winners_of_an_operation_of_ones_own_are_told_by_its_own_fields():
 
 
 def the_package_names_nothing_but_what_is_public():
-    named = [name for name in dir(fa_tune) if not name.startswith("__")]
-    tap.equal(named, fa_tune.__all__)
-    tap.equal([name for name in named if isinstance(getattr(fa_tune, name), types.ModuleType)], [])
+    tap.equal([name for name in dir(fa_tune) if not name.startswith("__")], fa_tune.__all__)
+    tap.equal([name for name in fa_tune.__all__ if isinstance(getattr(fa_tune, name), types.ModuleType)], [])
     assert not hasattr(fa_tune, "importlib")
     refused(AttributeError, "has no attribute 'atention': did you mean 'attention'?", lambda: fa_tune.atention)
+    refused(AttributeError, "has no attribute 'flex': import fa_tune.flex first", lambda: fa_tune.flex)
     refused(KeyError, "no check 'nvtrc': there are ", lambda: fa_tune.doctor()["nvtrc"])
 
 

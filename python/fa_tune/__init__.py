@@ -71,7 +71,8 @@ def __getattr__(name):
     elif name in _NAMES:
         value = getattr(_import("." + _NAMES[name], __name__), name)
     else:
-        near = _import("._errors", __name__).did_you_mean(name, () if name.startswith("_") else __all__)
+        near = (": import fa_tune.%s first" % name if name in ("caches", "flex", "kernel_tuner") else
+                _import("._errors", __name__).did_you_mean(name, () if name.startswith("_") else __all__))
         raise AttributeError("module %r has no attribute %r%s" % (__name__, name, near))
     globals()[name] = value
     return value
