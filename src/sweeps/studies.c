@@ -108,7 +108,7 @@ int fa_list_studies(fa_tuner *tuner, fa_study **ret_studies, size_t *ret_count, 
     rc = fa_list_end(&list, rc, pointers, ret_studies, ret_count, diag);
     /* A device calls itself "NVIDIA L4", the catalogue "L4". The device's name is taken for all studies of its silicon, so
      * that a list of GPUs has one entry for it. */
-    fa_study *all = *ret_studies;
+    fa_study *all = rc == 0 ? *ret_studies : NULL;
     for (size_t i = 0; rc == 0 && i < *ret_count; i++)
         for (size_t j = 0; j < *ret_count && !is_named_by_device(&all[i]); j++)
             if (is_named_by_device(&all[j]) && strcmp(all[j].silicon, all[i].silicon) == 0) {
