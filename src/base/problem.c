@@ -45,8 +45,8 @@ int fa_problem_check(const fa_problem *p, fa_diag *diag)
                        : fa_fail(diag, FA_EINVAL, "%s is %lld%s", f->name, (long long)number,
                                  fa_field_range(f, number, room));
         if (f->needs >= 0 && value != f->preset && p->value[f->needs] == op->field[f->needs].preset)
-            return fa_fail(diag, FA_EINVAL, "%s is %d, which needs %s: set %s, too", f->name, value,
-                           op->field[f->needs].name, op->field[f->needs].name);
+            return fa_fail(diag, FA_EINVAL, "%s is %s, which needs %s: set it, too", f->name,
+                           fa_field_text(f, value, room), op->field[f->needs].name);
         if (f->at_most >= 0 && value > p->value[f->at_most])
             return fa_fail(diag, FA_EINVAL, "%s is %d: use at most %s, which is %d", f->name, value,
                            op->field[f->at_most].name, p->value[f->at_most]);
