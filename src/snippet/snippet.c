@@ -64,7 +64,7 @@ static const char *read_buffer(const char **at, fa_buffer *ret, const fa_buffer 
         if (strlen(types[i].name) == word && memcmp(*at + 1, types[i].name, word) == 0)
             ret->type = &types[i];
     if (ret->type == NULL)
-        return "has a buffer without a type: use f32, f16, bf16, i32, i64 or u8";
+        return "has a buffer whose type is not f32, f16, bf16, i32, i64 or u8";
     *at += 1 + word;
     ret->dims = read_dims(at);
     *at += (ret->wanted = **at == '*');
