@@ -270,6 +270,7 @@ def no_output_replaces_a_store_or_a_key_by_any_name():
         for name, there in (("other-key", "minisign.key"), ("other-key.pub", "trusted/own.pub")):
             shutil.copy(os.path.join(keys, there), os.path.join(place.folder, name))
         tap.write(os.path.join(place.folder, "former-key"), "fa-tune-secret-key-1 " + "ab" * 32 + "\n")
+        tap.write(os.path.join(place.folder, "kernel.cu"), "__global__ void k() {}\n")
         shutil.copy(place.store, os.path.join(place.folder, "other.db"))  # a store that no option names
         os.symlink("other.db", os.path.join(place.folder, "link.html"))
         os.link(os.path.join(place.folder, "other.db"), os.path.join(place.folder, "hard.html"))
@@ -280,8 +281,7 @@ def no_output_replaces_a_store_or_a_key_by_any_name():
         tap.write(os.path.join(place.folder, "of-another-program.db"), b"SQLite format 3\0".ljust(4096, b"\0"))
         tap.write(place.store + "-shm", "")
         names = ["store.db", "other.db", "./round/../" + os.path.basename(place.folder) + "/store.db", "link.html",
-                 "hard.html", "trust.html", "store.db-wal", "store.db-WAL",
-                 "store.db-shm", "store.db-journal", "round/other.db-wal", "store.db.lock", "other-key",
+                 "hard.html", "trust.html", "store.db-wal", "store.db-WAL", "store.db-shm", "store.db-journal", "round/other.db-wal", "store.db.lock", "other-key",
                  "other-key.pub", "former-key", "of-another-program.db", ".config/fa-tune/minisign.key",
                  ".config/fa-tune/trusted/own.pub", ".config/fa-tune/trusted/new.pub"]
         before = bytes_below(place.folder)
@@ -289,8 +289,8 @@ def no_output_replaces_a_store_or_a_key_by_any_name():
             for verb in (["report", "--json", "--out"], ["export", "--out"], ["export", "--unsigned", "--out"]):
                 told = place.run(*verb, name, status=2).stderr
                 tap.has(told, "cannot write %s: " % name)
-        for signed in ([], ["--unsigned"]):
-            tap.has(place.run("export", *signed, "--out", "b.fab", status=2).stderr, "cannot write b.fab.minisig: ")
+        for name, told, *signed in (("b.fab", "b.fab.minisig: "), ("b.fab", "b.fab.minisig: ", "--unsigned"), ("kernel.cu", "kernel.cu: it is there and no bundle")):
+            tap.has(place.run("export", *signed, "--out", name, status=2).stderr, "cannot write " + told)
         tap.equal(bytes_below(place.folder), before)
         place.run("export", "--out", os.path.join(keys, "bundle.fab"))  # what is not a key may lie there
 

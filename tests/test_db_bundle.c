@@ -524,7 +524,7 @@ static void look_at_outputs(void)
     snprintf(hard, sizeof hard, "%s.hard", db_path);
     CHECK_INT(link(db_path, hard), 0);
     CHECK(another_process_sees_a_lock());
-    CHECK_INT(fa_output_check(db_path, &diag), FA_EINVAL);
+    CHECK_INT(fa_output_check(db_path, false, &diag), FA_EINVAL);
     CHECK_INT(fa_output_write(hard, "x", 1, &diag), FA_EINVAL);
     CHECK(another_process_sees_a_lock());
 }

@@ -61,8 +61,8 @@ static int find_target(const char *path, target *ret_target, fa_diag *diag)
 }
 
 /* ---- what must stay -------------------------------------------------------------------------*/
-/* 1: a database; 0: not one, or nothing. */
-static int is_database(const char *path, fa_diag *diag)
+/* 1: a database, or where a bundle is written any file but a bundle; 0: not one, or nothing. */
+static int must_stay(const char *path, bool bundle, fa_diag *diag)
 {
     struct stat st;
     fa_sqlite_header kind = FA_HEADER_UNKNOWN;
@@ -71,33 +71,31 @@ static int is_database(const char *path, fa_diag *diag)
     int rc = fa_sqlite_kind_of(path, &kind);
     if (rc != 0)
         return fa_fail(diag, rc, "cannot tell whether %s is a store", path);
-    return kind != FA_HEADER_UNKNOWN && kind != FA_HEADER_EMPTY && kind != FA_HEADER_BUNDLE;
+    return kind == FA_HEADER_UNKNOWN ? bundle : kind != FA_HEADER_EMPTY && kind != FA_HEADER_BUNDLE;
 }
 
-static int check_database(const target *target, const char *path, fa_diag *diag)
+static int check_database(const target *target, const char *path, bool bundle, fa_diag *diag)
 {
     static const char *const endings[] = {"-journal", "-wal", "-shm", FA_LOCK_ENDING};
     char database[2 * PATH_MAX];
     const size_t size = strlen(target->path);
-    int rc = is_database(target->path, diag);
+    int rc = must_stay(target->path, bundle, diag);
     if (rc > 0)
-        return fa_fail(diag, FA_EINVAL,
-                       "cannot write %s: it is a store, or another database, and stays: name "
-                       "another file",
-                       path);
+        return fa_fail(diag, FA_EINVAL, "cannot write %s: it is %s, and stays: name another file",
+                       path, bundle ? "there and no bundle" : "a store, or another database");
     for (size_t i = 0; rc == 0 && i < sizeof endings / sizeof *endings; i++) {
         const size_t tail = strlen(endings[i]); /* whose case some file systems ignore */
         if (size <= tail || strcasecmp(target->path + size - tail, endings[i]) != 0)
             continue;
         snprintf(database, sizeof database, "%.*s", (int)(size - tail), target->path);
-        rc = is_database(database, diag);
+        rc = must_stay(database, false, diag);
     }
     return rc > 0 ? fa_fail(diag, FA_EINVAL,
                             "cannot write %s: the name belongs to a store: name another file", path)
                   : rc;
 }
 
-int fa_output_check(const char *path, fa_diag *diag)
+int fa_output_check(const char *path, bool bundle, fa_diag *diag)
 {
     target target;
     char folder[PATH_MAX];
@@ -105,7 +103,7 @@ int fa_output_check(const char *path, fa_diag *diag)
     FA_ENDS(fa_buf_free) fa_buf text = {0};
     bool key = false;
     FA_OR_RETURN(find_target(path, &target, diag));
-    FA_OR_RETURN(check_database(&target, path, diag));
+    FA_OR_RETURN(check_database(&target, path, bundle, diag));
     if (stat(target.path, &st) == 0 && st.st_size <= FA_MINISIGN_MAX) {
         const int rc = fa_buf_read_file(&text, target.path, FA_MINISIGN_MAX);
         if (rc != 0)
@@ -129,7 +127,7 @@ int fa_output_check(const char *path, fa_diag *diag)
 
 int fa_output_write(const char *path, const void *bytes, size_t size, fa_diag *diag)
 {
-    FA_OR_RETURN(fa_output_check(path, diag));
+    FA_OR_RETURN(fa_output_check(path, false, diag));
     int failed = fa_replace_file(path, bytes, size, 0644);
     if (failed == 0)
         return 0;

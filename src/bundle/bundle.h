@@ -80,8 +80,8 @@ int fa_keys_secret(const char *file, fa_secret_key *ret_secret, fa_diag *diag);
 int fa_verify(char *text, const void *bytes, size_t size, fa_bundle_info *info, fa_diag *diag);
 
 /* ---- files that are written ------------------------------------------------------------------*/
-/* The checks of fa_output_write(). */
-int fa_output_check(const char *path, fa_diag *diag);
+/* The checks of fa_output_write(). bundle: also that a file that is there is a bundle, not a kernel's source. */
+int fa_output_check(const char *path, bool bundle, fa_diag *diag);
 
 /* ---- trials in a winner's evidence (trials.c) ------------------------------------------------*/
 enum { FA_TRIAL_LIST_MAX = 128, FA_TRIAL_SAMPLES_MAX = 128 };

@@ -525,11 +525,11 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
                                       .keep = options->keep,
                                       .progress = options->progress,
                                       .context = options->context};
-    int rc = fa_output_check(options->file, diag);
+    int rc = fa_output_check(options->file, true, diag);
     if (rc == 0)
         rc = fa_bundle_signature_path(options->file, signature, diag);
     if (rc == 0)
-        rc = fa_output_check(signature, diag);
+        rc = fa_output_check(signature, false, diag);
     if (rc == 0 && !options->no_signature) /* a missing key is reported before any work is done */
         rc = fa_keys_secret(options->key, &secret, diag);
     if (rc == 0 && source.file != NULL) {
