@@ -64,7 +64,8 @@ def _value(name: str, value: Any, values: Any, most: int) -> Any:
         return word
     if values is str:
         if not isinstance(value, str):
-            raise ArgumentError("%s is an expression, such as \"k <= q or k < 100\", not %s" % (name, shown(value)))
+            form = 'a list of types, such as "slope:f32[:] a:f32"' if name == "buffers" else 'an expression, such as "k <= q or k < 100"'
+            raise ArgumentError("%s is %s, not %s" % (name, form, shown(value)))
         return value
     if values is bool:
         return flag(name, value, ": how far it reaches is window_left and window_right" if name == "window" else "")
