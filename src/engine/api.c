@@ -14,18 +14,12 @@
  */
 #include "fa_problem.h"
 
-#include "bundle.h"
 #include "catalogue.h"
-#include "driver.h"
 #include "error.h"
-#include "json.h"
 #include "lookup.h"
-#include "manifest.h"
 #include "model.h"
 #include "problem.h"
-#include "session.h"
 #include "spec.h"
-#include "store.h"
 #include "trial.h"
 
 #include <stdio.h>
@@ -380,20 +374,21 @@ static int read_brought(fa_tuner *tuner, const fa_scope *scope, fa_study_trial *
 static int read_record(fa_tuner *tuner, const fa_target *target, const fa_answer *winner,
                        fa_list *list, fa_diag *diag)
 {
-    fa_study_trial *record = NULL, own = {.rank = 0};
+    FA_ENDS(fa_free_at) fa_study_trial *record = NULL;
+    fa_study_trial own = {.rank = 0};
     size_t count = 0;
-    int rc = fa_store_trials(tuner->store, &target->scope, &record, &count, diag);
+    FA_OR_RETURN(fa_store_trials(tuner->store, &target->scope, &record, &count, diag));
     bool listed = winner == NULL || !fa_problem_equal(&winner->from_problem, &target->problem);
-    const bool brought = rc == 0 && count == 0 && !listed;
+    const bool brought = count == 0 && !listed;
     if (brought)
-        rc = read_brought(tuner, &target->scope, &record, &count, diag);
+        FA_OR_RETURN(read_brought(tuner, &target->scope, &record, &count, diag));
     if (!listed) {
         own.trial = winner->trial;
         own.trial.compile_ms = 0; /* not here */
         own.unix_time = winner->unix_time;
         memcpy(own.cubin_key, winner->cubin_key, sizeof own.cubin_key);
     }
-    for (size_t i = 0; rc == 0 && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         fa_study_trial *row = &record[i];
         if (!listed && fa_config_equal(&row->trial.config, &own.trial.config)) {
             listed = true;
@@ -404,10 +399,9 @@ static int read_record(fa_tuner *tuner, const fa_target *target, const fa_answer
         }
         fa_trials_add(list, row);
     }
-    if (rc == 0 && !listed)
+    if (!listed)
         fa_trials_add(list, &own);
-    free(record);
-    return rc;
+    return 0;
 }
 
 /* Equal for equal configs, whatever the order of their tunables. */
@@ -423,18 +417,17 @@ static int64_t digest_config(const fa_config *config)
 static int add_rest(fa_tuner *tuner, const fa_target *target, fa_list *list,
                     fa_explained *ret_space, fa_diag *diag)
 {
-    fa_space space = {0};
+    FA_ENDS(fa_space_free) fa_space space = {0};
     const size_t tried = list->count;
     FA_OR_RETURN(fa_tuner_enumerate(tuner, &target->problem, &target->gpu, &space, diag));
     ret_space->configs = space.held > 0 ? space.held : space.count;
     ret_space->is_searched = space.held > 0;
     FA_ENDS(fa_free_at) int64_t *digests = calloc(tried + 1, sizeof *digests);
-    int rc = digests == NULL || list->records.failed
-                 ? fa_fail(diag, FA_ENOMEM, "out of memory after %zu configs", tried)
-                 : 0;
-    for (size_t i = 0; rc == 0 && i < tried; i++)
+    if (digests == NULL || list->records.failed)
+        return fa_fail(diag, FA_ENOMEM, "out of memory after %zu configs", tried);
+    for (size_t i = 0; i < tried; i++)
         digests[i] = digest_config(&rows_of(list)[i].trial.config);
-    for (int i = 0; rc == 0 && i < space.count && !list->records.failed; i++) {
+    for (int i = 0; i < space.count && !list->records.failed; i++) {
         fa_candidate *candidate = &space.candidate[i];
         const int64_t wanted = digest_config(&candidate->trial.config);
         fa_study_trial *row = rows_of(list);
@@ -453,8 +446,7 @@ static int add_rest(fa_tuner *tuner, const fa_target *target, fa_list *list,
                                       .is_default = candidate->is_default};
         fa_list_add(list, &added, sizeof added);
     }
-    fa_space_free(&space);
-    return rc;
+    return 0;
 }
 
 int fa_configs_compare(const void *a, const void *b)

@@ -11,7 +11,6 @@
 #include "cubin.h"
 #include "error.h"
 #include "family.h"
-#include "manifest.h"
 #include "op.h"
 #include "spec.h"
 

@@ -5,16 +5,11 @@
  * Workload: a lookup for every attention layer of every step, from any thread. Invariant:
  * a lookup that finds its kernel in the table (kernel_table.h) takes no lock and makes one driver call.
  */
-#include "driver.h"
 #include "job.h"
-#include "kernel_table.h"
-#include "lookup.h"
-#include "op.h"
-#include "problem.h"
-#include "session.h"
-#include "store.h"
 
 #include "error.h"
+#include "op.h"
+#include "problem.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -184,15 +184,12 @@ int fa_kernel_table_memory(fa_kernel_table *table, fa_driver *driver, uint64_t c
     while (of != NULL && of->context != context)
         of = of->next;
     if (of == NULL) {
-        FA_OR_RETURN(fa_have((of = calloc(1, sizeof *of)) != NULL, "a kernel", diag));
-        int rc = fa_stream_memory_create(driver, &of->memory, diag);
-        if (rc != 0) {
-            free(of);
-            return rc;
-        }
-        of->context = context;
-        of->next = table->memories;
-        table->memories = of;
+        FA_ENDS(fa_free_at) struct fa_context_memory *made = calloc(1, sizeof *made);
+        FA_OR_RETURN(fa_have(made != NULL, "a kernel", diag));
+        FA_OR_RETURN(fa_stream_memory_create(driver, &made->memory, diag));
+        made->context = context;
+        made->next = table->memories;
+        table->memories = of = made, made = NULL;
     }
     *ret_memory = of->memory;
     return 0;

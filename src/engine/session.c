@@ -5,8 +5,6 @@
  */
 #include "session.h"
 
-#include "manifest.h"
-
 #include "buf.h"
 #include "catalogue.h"
 #include "error.h"
@@ -582,19 +580,18 @@ static int resolve_same_bits(fa_tuner *tuner, fa_target *target, fa_diag *diag)
     int64_t points;
     char text[FA_CONFIG_TEXT_MAX], hash[FA_HASH_HEX];
     fa_candidate candidate = {.trial.status = FA_STATUS_CONSTRAINT};
-    int rc = fa_tuner_families(tuner, diag);
+    FA_OR_RETURN(fa_tuner_families(tuner, diag));
     const fa_task task = fa_task_for(tuner, &target->asked, &target->gpu);
-    if (rc == 0)
-        rc = fa_families_choose(&task, serves, &points, diag);
-    for (int i = task.families->count - 1; rc == 0 && i >= 0; i--)
+    FA_OR_RETURN(fa_families_choose(&task, serves, &points, diag));
+    for (int i = task.families->count - 1; i >= 0; i--)
         if (serves[i] && candidate.trial.status != FA_STATUS_PENDING)
-            rc = fa_space_default(&task, i, &candidate, diag);
+            FA_OR_RETURN(fa_space_default(&task, i, &candidate, diag));
     target->wants_bits = true;
     target->same_bits = candidate.trial.config;
     fa_config_text(&target->same_bits, text);
     fa_sha256(text, strlen(text), hash);
     snprintf(target->scope.policy, sizeof target->scope.policy, FA_MEASURE_POLICY ",%.32s", hash);
-    return rc;
+    return 0;
 }
 
 static const char *bits_asked(const fa_tuner *tuner, const fa_request *request)

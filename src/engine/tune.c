@@ -13,15 +13,9 @@
  *
  * Workload of proofs: one config, once for each driver. Invariant: nothing here is launched but in the measuring worker.
  */
-#include "driver.h"
 #include "error.h"
-#include "hash.h"
 #include "job.h"
-#include "lookup.h"
-#include "pool.h"
 #include "problem.h"
-#include "session.h"
-#include "store.h"
 
 #include <stdio.h>
 #include <string.h>
