@@ -32,24 +32,17 @@ static inline bool write_text(const char *path, const char *text)
     return check_write_file(path, text, strlen(text));
 }
 
-/* Keeps of each tunable's domain only the small values named here. */
+/* Tunables get these small domains. */
 static inline void cut_domains(cJSON *manifest)
 {
-    cJSON *tunables = cJSON_GetObjectItem(manifest, "tune");
-    static const struct {
-        const char *name;
-        int keep[3];
-    } small[] = {{"BLOCK_M", {64, 128, 0}}, {"BLOCK_N", {32, 64, 0}}, {"STAGES", {1, 2, 0}},
-                 {"WARPS", {4, 0, 0}},      {"MIN_BLOCKS", {2, 0, 0}}};
-    for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
-        cJSON *domain = cJSON_GetObjectItem(tunables, small[i].name);
-        for (int n = cJSON_GetArraySize(domain) - 1; n >= 0; n--) {
-            int value = cJSON_GetArrayItem(domain, n)->valueint;
-            if (value == 0 || (value != small[i].keep[0] && value != small[i].keep[1] &&
-                               value != small[i].keep[2]))
-                cJSON_DeleteItemFromArray(domain, n);
-        }
-    }
+    static const char *const small[][2] = {{"BLOCK_M", "[64, 128]"},
+                                           {"BLOCK_N", "[32, 64]"},
+                                           {"STAGES", "[1, 2]"},
+                                           {"WARPS", "[4]"},
+                                           {"MIN_BLOCKS", "[2]"}};
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++)
+        cJSON_ReplaceItemInObject(cJSON_GetObjectItem(manifest, "tune"), small[i][0],
+                                  cJSON_Parse(small[i][1]));
 }
 
 /* The source of a kernel to take the place of attn_fwd_sm80.cu; NULL: that one itself. */

@@ -207,20 +207,14 @@ static void hint_at_three_blocks(cJSON *manifest)
 /* Under a hint of 2 or 3 resident blocks ptxas makes the same of some configs. */
 ENGINE_TEST(a_config_with_another_ones_code_is_not_tried_twice)
 {
-    int measured = 0, equal = 0, count;
     fa_answer answer = {.size = sizeof answer};
     CHECK(fixture_open(&f, "time * 90"));
     CHECK(fixture_change_manifest(&f, f.templates, hint_at_three_blocks));
     CHECK(fixture_restart(&f, "time * 90"));
     CHECK_OK(tune_for(&f, NULL, small_problem, FA_EFFORT_MEASURE, &answer, &diag), diag);
-    fa_request request = small_request(NULL, FA_EFFORT_CACHED);
-    FA_ENDS(fa_free_at) fa_study_trial *row = fixture_explain(f.tuner, &request, &count);
-    for (int i = 0; i < count; i++) {
-        measured += row[i].trial.status == FA_STATUS_MEASURED;
-        equal += row[i].trial.status == FA_STATUS_MEASURED &&
-                 strstr(row[i].trial.reason, "the same code as") != NULL;
-    }
-    printf("# %d measured, %d of them by another's code\n", measured, equal);
+#define MEASURED "SELECT count(DISTINCT config_key) FROM trial WHERE status = 'measured'"
+    const int64_t measured = fixture_number(&f, MEASURED);
+    const int64_t equal = fixture_number(&f, MEASURED " AND reason LIKE 'the same code as %'");
     CHECK_INT(answer.failed, 0); /* a hint of 3 makes one spill, which is pruned */
     CHECK_INT(measured, answer.clean);
     CHECK(equal >= 1 && equal < measured / 2);

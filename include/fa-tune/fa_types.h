@@ -208,7 +208,7 @@ typedef enum fa_effort {
 typedef struct fa_trial {
     fa_config config;
     fa_status status;
-    char reason[512];        /* why it ended where it did; when measured, whose code it has, or empty */
+    char reason[512]; /* why it ended so; when measured, whose code it has, that it spills, or "" */
     int32_t threads;
     int32_t smem_bytes;      /* dynamic shared memory of one block; of several launches, the most */
     int32_t registers;       /* per thread, from the cubin */

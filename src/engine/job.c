@@ -14,11 +14,8 @@
 #include "job.h"
 
 #include "error.h"
-#include "manifest.h"
 #include "model.h"
 #include "problem.h"
-#include "session.h"
-#include "store.h"
 #include "trial.h"
 
 #include <math.h>
@@ -47,23 +44,6 @@ fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_candidate *candidate, const 
                  info->max_threads, trial->threads);
         return FA_STATUS_CUBIN;
     }
-    if (info->stack_bytes > STACK_ALLOWED) {
-        snprintf(ret_reason, size, "%d B of local memory per thread at %d registers",
-                 info->stack_bytes, info->registers);
-        return FA_STATUS_SPILLS;
-    }
-    const char *loss = log != NULL ? strstr(log, "(C75") : NULL;
-    if (loss != NULL) {
-        /* ptxas has compiled it, but not as it was meant: it waits between instructions of wgmma
-         * (C7510 and its neighbours; C7512: for want of registers) or ignores a register count. */
-        if (strstr(log, "wgmma.mma_async instructions are serialized") != NULL)
-            snprintf(ret_reason, size, "wgmma is serialised%s",
-                     strstr(log, "C7512") != NULL ? " because of too few registers (C7512)" : "");
-        else
-            snprintf(ret_reason, size, "the assembler gave something up: %.*s",
-                     (int)strcspn(loss, "\r\n"), loss);
-        return FA_STATUS_SPILLS;
-    }
     const int32_t shared = trial->smem_bytes + trial->static_smem_bytes;
     if (shared > gpu->smem_per_block) {
         snprintf(ret_reason, size,
@@ -74,17 +54,32 @@ fa_status fa_gate_cubin(const fa_gpu *gpu, const fa_candidate *candidate, const 
     const int resident = fa_model_occupancy(gpu, trial->threads, info->registers, shared);
     const fa_launch_shape *first = &candidate->launches.at[0];
     const int64_t blocks = (int64_t)first->grid[0] * first->grid[1] * first->grid[2];
-    if (resident < 1)
+    const char *loss = log != NULL ? strstr(log, "(C75") : NULL;
+    fa_status status = FA_STATUS_SPILLS; /* last, as nothing else is wrong with such a kernel */
+    if (resident < 1) {
+        status = FA_STATUS_REGISTERS;
         snprintf(ret_reason, size, "%d registers x %d threads do not fit an SM", info->registers,
                  trial->threads);
-    else if ((first->how & FA_LAUNCH_COOPERATIVE) != 0 &&
-             blocks > (int64_t)resident * gpu->sm_count)
+    } else if ((first->how & FA_LAUNCH_COOPERATIVE) != 0 &&
+               blocks > (int64_t)resident * gpu->sm_count) {
+        status = FA_STATUS_REGISTERS;
         snprintf(ret_reason, size,
                  "a cooperative grid of %lld blocks, and %lld are resident at once",
                  (long long)blocks, (long long)resident * gpu->sm_count);
+    } else if (info->stack_bytes > STACK_ALLOWED)
+        snprintf(ret_reason, size, "%d B of local memory per thread at %d registers",
+                 info->stack_bytes, info->registers);
+    /* ptxas has compiled it, but not as it was meant: it waits between instructions of wgmma
+     * (C7510 and its neighbours; C7512: for want of registers) or ignores a register count. */
+    else if (loss != NULL && strstr(log, "wgmma.mma_async instructions are serialized") != NULL)
+        snprintf(ret_reason, size, "wgmma is serialised%s",
+                 strstr(log, "C7512") != NULL ? " because of too few registers (C7512)" : "");
+    else if (loss != NULL)
+        snprintf(ret_reason, size, "the assembler gave something up: %.*s",
+                 (int)strcspn(loss, "\r\n"), loss);
     else
-        return FA_STATUS_COMPILED;
-    return FA_STATUS_REGISTERS;
+        status = FA_STATUS_COMPILED;
+    return status;
 }
 
 void fa_job_end(fa_job *job, int rc)
@@ -140,15 +135,16 @@ void fa_job_emit(fa_job *job, fa_event_kind kind, const fa_trial *trial)
     }
 }
 
-int fa_job_set_launches(fa_job *job, int first, int count)
+void fa_job_set_launches(fa_job *job, int first, int count)
 {
     fa_launches *launches = job->launches + (size_t)first * (size_t)job->case_count;
-    for (int c = 0; c < job->case_count; c++) {
+    for (int c = 0; c < job->case_count && !job->ended; c++) {
         fa_task task = fa_task_for(job->tuner, &job->cases[c], &job->target.gpu);
-        FA_OR_RETURN(fa_space_launches(&task, job->space.candidate + first, count, launches + c,
-                                       job->case_count, &job->diag));
+        const int rc = fa_space_launches(&task, job->space.candidate + first, count, launches + c,
+                                         job->case_count, &job->diag);
+        if (rc != 0)
+            fa_job_end(job, rc);
     }
-    return 0;
 }
 
 void fa_job_count(fa_job *job, const fa_trial *trial)
@@ -181,7 +177,8 @@ void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason)
     if (trial->status == FA_STATUS_MEASURED) /* a finalist, settled for the second time */
         job->progress.measured--, job->progress.proved--;
     trial->status = status;
-    snprintf(trial->reason, sizeof trial->reason, "%s", reason);
+    if (reason != trial->reason)
+        snprintf(trial->reason, sizeof trial->reason, "%s", reason);
     attempt->dirty = true;
     job->unwritten = true;
     fa_job_count(job, trial);
@@ -220,8 +217,7 @@ void fa_job_settle_twins(fa_job *job, int index)
 
 bool fa_job_may_retry(fa_job *job, int index)
 {
-    enum { CHANCES = FA_JOB_CLEAN - 1 };
-    return fa_job_attempt(job, index)->retries++ < CHANCES;
+    return fa_job_attempt(job, index)->retries++ < FA_JOB_CLEAN - 1;
 }
 
 /* One transaction for whatever came since the loop last slept. */

@@ -90,6 +90,7 @@ struct fa_job {
         int wanted; /* kernels that are enough: the rest is not compiled; 0: all of the order */
         int *again; /* [capacity + 1] to be compiled again: their worker was killed */
         int again_count;
+        int spilled; /* configs that were given a chance although they spill */
         bool noted_open_files, reference_asked;
     } compile;
 
@@ -161,8 +162,8 @@ int fa_job_flush(fa_job *job);
 /* Whether an attempt (or the reference) whose worker was killed from outside gets another chance;
  * takes it. A few are enough for bad luck, and bound what the out-of-memory killer costs. */
 bool fa_job_may_retry(fa_job *job, int index);
-/* The launches of `count` configs for the problems that they will be proved on. */
-int fa_job_set_launches(fa_job *job, int first, int count);
+/* The launches of `count` configs for the problems that they will be proved on; none before these are known. */
+void fa_job_set_launches(fa_job *job, int first, int count);
 
 /* ---- a space that is searched (job_compile.c) ---- */
 /* Whether this one is: job->space was enumerated. */
@@ -196,6 +197,8 @@ void fa_job_compile_init(fa_job *job);
 void fa_job_compile_prestart(fa_job *job);
 void fa_job_compile_start(fa_job *job);
 void fa_job_compile_advance(fa_job *job);
+/* Where no config came through, compiles some of those that spill once more, and lets them pass; false: none is left. */
+bool fa_job_take_spilled(fa_job *job);
 bool fa_job_compile_done(const fa_job *job);
 /* Sets what an attempt's cubin executes, in all launches; "": no other is known to be its twin, the device will tell. */
 void fa_job_read_code(fa_job *job, int index, const void *bytes, size_t size);

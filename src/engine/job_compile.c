@@ -15,13 +15,9 @@
 
 #include "buf.h"
 #include "error.h"
-#include "hash.h"
-#include "manifest.h"
 #include "model.h"
 #include "op.h"
-#include "pool.h"
 #include "spec.h"
-#include "store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +28,7 @@ enum {
     AHEAD = 2,          /* configs under way for each compile worker */
     IN_VAIN = 200,      /* configs that do not become kernels, where none does */
     FOR_ONE_KERNEL = 8, /* effort PREDICT on a GPU that is here */
+    SPILLED_MOST = 6,   /* configs that compete although they spill */
 };
 
 /* Effort PREDICT compiles the same few configs with a time limit as without one, or fewer. */
@@ -109,9 +106,7 @@ static int join(fa_job *job, const int32_t *point)
     if (candidate->is_default)
         space->default_index = index;
     space->count++;
-    int rc = job->launches != NULL ? fa_job_set_launches(job, index, 1) : 0;
-    if (rc != 0)
-        fa_job_end(job, rc);
+    fa_job_set_launches(job, index, 1);
     return index;
 }
 
@@ -243,8 +238,7 @@ void fa_job_search_begin(fa_job *job)
 }
 
 /* ---- families that do not compile ------------------------------------------------------------*/
-/* When the compiler's errors are the source's own, whatever the tunables are, the rest of a family is not compiled. */
-/* The sources of a family that failed to compile with the same error. */
+/* When the compiler's errors are the source's own, whatever the tunables are, the rest of a family is not compiled. alike: the sources of a family that failed to compile with the same error. */
 struct alike {
     int count;
     double compile_ms;
@@ -320,8 +314,9 @@ static void give_up_family(fa_job *job, int index, bool known)
     /* Whether some config may still come to a kernel, or has; what is being compiled is not waited for. */
     bool hopeful = job->progress.clean > 0 || (job->search.search != NULL && !job->search.over);
     for (int i = 0; i < job->space.count && !hopeful; i++)
-        hopeful = job->space.candidate[i].family != failed->family &&
-                  job->space.candidate[i].trial.status == FA_STATUS_PENDING;
+        hopeful = job->space.candidate[i].trial.status == FA_STATUS_SPILLS ||
+                  (job->space.candidate[i].family != failed->family &&
+                   job->space.candidate[i].trial.status == FA_STATUS_PENDING);
     if (!hopeful)
         fa_job_end(job, 0);
 }
@@ -414,6 +409,11 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
     }
     fa_status status =
         fa_gate_cubin(&job->target.gpu, candidate, &info, log, reason, sizeof reason);
+    if (status == FA_STATUS_SPILLS && (job->compile.spilled > 0 || job->plan.verify)) {
+        status = FA_STATUS_COMPILED;
+        snprintf(trial->reason, sizeof trial->reason, FA_ALL_SPILL "%.400s", reason);
+        memcpy(reason, trial->reason, sizeof reason);
+    }
     if (status == FA_STATUS_COMPILED)
         fa_model_predict(candidate, &job->target.problem, &job->target.gpu, trial);
     if (status != FA_STATUS_COMPILED || !job->measuring) {
@@ -724,7 +724,8 @@ static void changed(void *context)
 /* ---- the pool -------------------------------------------------------------------------------*/
 static void widen(fa_job *job, int count)
 {
-    fa_compile_pool_widen(&job->compile.pool, count);
+    const int most = job->tuner->options.compile_workers;
+    fa_compile_pool_widen(&job->compile.pool, count < most ? count : most);
     job->progress.compile_workers = job->compile.pool.count;
 }
 
@@ -746,9 +747,7 @@ void fa_job_compile_init(fa_job *job)
 void fa_job_compile_prestart(fa_job *job)
 {
     enum { FIRST_WORKERS = 2 }; /* for one kernel and the reference */
-    int workers = job->tuner->options.compile_workers;
-    widen(job, job->request->effort == FA_EFFORT_PREDICT && workers > FIRST_WORKERS ? FIRST_WORKERS
-                                                                                    : workers);
+    widen(job, job->request->effort == FA_EFFORT_PREDICT ? FIRST_WORKERS : FA_WORKERS_MAX);
     fa_compile_pool_start_all(&job->compile.pool);
 }
 
@@ -764,7 +763,33 @@ void fa_job_compile_start(fa_job *job)
                                        take_stored(job, FA_JOB_REFERENCE, reference.key);
         free(reference.source);
     }
-    wanted += needed && !job->compile.reference_asked;
-    widen(job, wanted < job->tuner->options.compile_workers ? wanted
-                                                            : job->tuner->options.compile_workers);
+    widen(job, wanted + (needed && !job->compile.reference_asked));
+}
+
+bool fa_job_take_spilled(fa_job *job)
+{
+    struct fa_job_compile *compile = &job->compile;
+    int more = !job->measuring || job->prove_only ? 1 : SPILLED_MOST; /* 1: the next if it fails */
+    while (job->best.status == FA_STATUS_PENDING && job->plan.count == 0 && more-- > 0 &&
+           compile->spilled < SPILLED_MOST) {
+        fa_trial *least = NULL;
+        for (int i = 0; i < job->space.count; i++) {
+            fa_trial *trial = &job->space.candidate[i].trial;
+            job->attempt[i].source_of = 0; /* each is compiled for itself */
+            if (trial->status == FA_STATUS_SPILLS &&
+                (least == NULL || trial->spill_bytes < least->spill_bytes)) {
+                least = trial;
+                compile->again[compile->again_count] = i;
+            }
+        }
+        if (least == NULL)
+            break;
+        least->status = FA_STATUS_PENDING;
+        job->pruned--;
+        job->progress.compiled--;
+        compile->spilled++;
+        fa_job_set_launches(job, compile->again[compile->again_count++], 1);
+    }
+    widen(job, compile->again_count);
+    return compile->again_count > 0;
 }

@@ -7,12 +7,8 @@
  */
 #include "job.h"
 
-#include "bench.h"
 #include "error.h"
-#include "json.h"
-#include "pool.h"
 #include "problem.h"
-#include "store.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -258,7 +254,7 @@ static void trial_answered(fa_job *job, const fa_message *message)
     if (job->ended)
         return;
     const cJSON *samples = fa_json_member(message->json, "samples");
-    const char *reason = status == FA_STATUS_MEASURED ? "" : text_of(message);
+    const char *reason = status == FA_STATUS_MEASURED ? trial->reason : text_of(message);
     if (job->plan.verify && cJSON_HasObjectItem(message->json, "foreign")) {
         FA_JOB_FAIL(job, FA_ECUDA, "%s", reason);
         return;

@@ -9,16 +9,10 @@
  */
 #include "job.h"
 
-#include "bench.h"
-#include "driver.h"
 #include "error.h"
-#include "manifest.h"
 #include "model.h"
-#include "nvrtc.h"
-#include "pool.h"
 #include "problem.h"
 #include "spec.h"
-#include "store.h"
 #include "trial.h"
 
 #include <stdio.h>
@@ -152,7 +146,8 @@ static int resume_one(fa_job *job, const fa_study_trial *record)
     bool refused = old->status > FA_STATUS_COMPILED && old->status != FA_STATUS_MEASURED;
     if (old->status < FA_STATUS_REGISTERS || old->status == FA_STATUS_OUT_OF_MEMORY ||
         old->status == FA_STATUS_TIMEOUT || old->status == FA_STATUS_COMPILE_TIMEOUT ||
-        (job->measuring && old->status == FA_STATUS_COMPILED) || /* not proved */
+        (job->measuring && old->status == FA_STATUS_COMPILED) ||   /* not proved */
+        (finished && strstr(old->reason, FA_ALL_SPILL) != NULL) || /* others may not, today */
         !fa_records_tools(record->environment, &tools) ||
         (refused && job->plan.data != NULL && tools.contents != job->plan.data->contents) ||
         strcmp(tools.nvrtc, job->nvrtc.identity) != 0 ||
@@ -393,24 +388,23 @@ static int set_up(fa_job *job)
     fa_tuner *tuner = job->tuner;
     FA_ENDS(fa_free_at) fa_study_trial *record = NULL;
     size_t count = 0;
-    int rc = 0;
     if (job->plan.data != NULL)
         job->seed = job->plan.data->seed;
-    else if ((rc = make_seed(tuner, &job->seed, &job->diag)) != 0)
-        return rc;
+    else
+        FA_OR_RETURN(make_seed(tuner, &job->seed, &job->diag));
     job->compile.wanted = job->prove_only && job->plan.count == 0 ? 1 : 0;
     if (job->request->seconds > 0)
         job->until_ns = job->started_ns + (uint64_t)(job->request->seconds * 1e9);
-    rc = set_up_space(job);
-    if (rc == 0 && job->plan.count == 0)
-        rc = fa_records_elsewhere(tuner, &job->target, &job->elsewhere, &job->diag);
+    FA_OR_RETURN(set_up_space(job));
+    if (job->plan.count == 0)
+        FA_OR_RETURN(fa_records_elsewhere(tuner, &job->target, &job->elsewhere, &job->diag));
     bool resume =
         job->request->effort != FA_EFFORT_PATIENT && !(job->plan.count > 0 && job->plan.prove_only);
-    if (rc == 0 && resume)
-        rc = fa_store_trials(tuner->store, &job->target.scope, &record, &count, &job->diag);
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = resume_one(job, &record[i]);
-    FA_OR_RETURN(rc);
+    if (resume)
+        FA_OR_RETURN(
+            fa_store_trials(tuner->store, &job->target.scope, &record, &count, &job->diag));
+    for (size_t i = 0; i < count; i++)
+        FA_OR_RETURN(resume_one(job, &record[i]));
     if (job->search.search != NULL)
         fa_job_search_begin(job);
     else
@@ -470,6 +464,10 @@ static void advance(fa_job *job)
         fa_job_measure_advance(job);
     if (job->ended || !fa_job_compile_done(job) || (job->measuring && !fa_job_measure_done(job)))
         return;
+    if (job->progress.stage == FA_STAGE_TUNE && fa_job_take_spilled(job)) {
+        advance(job);
+        return;
+    }
     if (job->measuring && !job->prove_only && job->progress.stage == FA_STAGE_TUNE &&
         fa_job_choose_finalists(job) > 0) {
         fa_compile_pool_stop(&job->compile.pool); /* nothing beside the race */
@@ -489,11 +487,11 @@ static int fail_none_survived(fa_job *job)
         if (job->attempt[i].cubin_key[0] != 0 &&
             job->space.candidate[i].trial.status != FA_STATUS_PENDING)
             first = &job->space.candidate[i].trial;
-    return fa_fail(&job->diag, FA_ENOKERNEL, "none of %d configs survived%s%s%s%s",
-                   job->progress.resumed + job->compile.order_count,
-                   first != NULL ? "; the first: " : "",
-                   first != NULL ? fa_status_name(first->status) : "", first != NULL ? ": " : "",
-                   first != NULL ? first->reason : "");
+    const int tried = job->progress.resumed + job->compile.order_count;
+    if (first == NULL)
+        return fa_fail(&job->diag, FA_ENOKERNEL, "none of %d configs survived", tried);
+    return fa_fail(&job->diag, FA_ENOKERNEL, "none of %d configs survived; the first: %s: %s",
+                   tried, fa_status_name(first->status), first->reason);
 }
 
 static int run_job(fa_job *job)
@@ -509,7 +507,7 @@ static int run_job(fa_job *job)
         job->launches =
             calloc((size_t)job->capacity * (size_t)job->case_count, sizeof *job->launches);
         FA_OR_RETURN(fa_have(job->launches != NULL, "launches", &job->diag));
-        FA_OR_RETURN(fa_job_set_launches(job, 0, job->space.count));
+        fa_job_set_launches(job, 0, job->space.count);
     }
     advance(job);
     if (!job->ended)
@@ -564,13 +562,15 @@ static int store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     answer->unix_time = (int64_t)time(NULL);
     answer->contents = job->plan.data != NULL ? job->plan.data->contents : 0;
     answer->trial = candidate->trial;
+    if (strstr(candidate->trial.reason, FA_ALL_SPILL) != NULL)
+        fa_note(job->tuner, "%s", candidate->trial.reason);
     answer->tune_s = (double)(fa_clock_ns() - job->started_ns) / 1e9;
     answer->driver_version = job->measuring && driver != NULL ? fa_driver_version(driver) : 0;
     snprintf(answer->entry, sizeof answer->entry, "%s", fa_job_family(job, index)->launch[0].entry);
     snprintf(answer->cubin_key, sizeof answer->cubin_key, "%s", job->attempt[index].cubin_key);
     snprintf(answer->nvrtc, sizeof answer->nvrtc, "%s", job->nvrtc.identity);
-    fa_winner_record winner;
-    int rc = fa_records_winner(answer, &job->target.scope, &winner, diag);
+    FA_ENDS(fa_winner_record_free) fa_winner_record winner = {0};
+    FA_OR_RETURN(fa_records_winner(answer, &job->target.scope, &winner, diag));
     /* The store may be another by now, the file in the place of a server. */
     fa_cubin_record cubin = {.sm = job->target.gpu.sm,
                              .bytes = job->attempt[index].cubin,
@@ -579,20 +579,15 @@ static int store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     memcpy(cubin.key, winner.cubin_key, sizeof cubin.key);
     memcpy(cubin.entry, winner.entry, sizeof cubin.entry);
     bool kept = false;
-    if (rc == 0)
-        rc = fa_store_winner_put(job->tuner->store, &winner, cubin.bytes != NULL ? &cubin : NULL,
-                                 false, &kept, diag);
+    FA_OR_RETURN(fa_store_winner_put(job->tuner->store, &winner,
+                                     cubin.bytes != NULL ? &cubin : NULL, false, &kept, diag));
     /* Fills the answer as any later lookup would. If an earlier winner with a better origin stands, that
      * is the answer; a prediction gives way to what a source has. */
     FA_ENDS(fa_lookup_free) fa_lookup found = {.count = 0};
-    if (rc == 0)
-        rc = fa_look(job->tuner, &job->target, false, &found, diag);
-    free(winner.evidence);
-    if (rc == 0) {
-        *answer = found.answer;
-        answer->from_store = kept;
-    }
-    return rc;
+    FA_OR_RETURN(fa_look(job->tuner, &job->target, false, &found, diag));
+    *answer = found.answer;
+    answer->from_store = kept;
+    return 0;
 }
 
 int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_answer *ret_answer,

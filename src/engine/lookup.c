@@ -412,11 +412,12 @@ static void explain(const fa_target *target, fa_match *match)
                                                                : "another GPU";
     const int32_t given = fa_contents_of(&target->asked);
     fa_problem_lengths(&lengths, &match->scope.problem);
-    snprintf(answer->why, sizeof answer->why, "%s%s%s%s%s%s%s%s", how[answer->origin], from,
+    snprintf(answer->why, sizeof answer->why, "%s%s%s%s%s%s%s%s%s", how[answer->origin], from,
              lengths.size > 0 ? " for " : "", lengths.size > 0 ? lengths.data : "",
              match->kind == FA_STEP_EXACT || same ? "" : ", the bucket of these lengths",
              answer->shortlist_only && timed ? ", in a race of the top few" : "",
              answer->same_bits[0] != 0 ? ", of configs with the default's bits" : "",
+             strstr(answer->trial.reason, FA_ALL_SPILL) != NULL ? ", of configs that spill" : "",
              timed && given != 0 && given != answer->contents
                  ? ", with other contents than those that are given"
                  : "");
@@ -644,10 +645,8 @@ int fa_bundle_check_cubin(const fa_winner_record *winner, const void *bytes, siz
     fa_cubin_info first, most;
     const fa_trial *trial = &winner->trial;
     int sm = 0;
-    int rc = fa_cubin_read(bytes, size, winner->entry, &first, diag);
-    if (rc == 0)
-        rc = fa_cubin_most(bytes, size, &most, diag);
-    if (rc != 0)
+    if (fa_cubin_read(bytes, size, winner->entry, &first, diag) != 0 ||
+        fa_cubin_most(bytes, size, &most, diag) != 0)
         return fa_fail_in(diag, FA_ECORRUPT, "cubin %.12s of %s", winner->cubin_key,
                           winner->gpu_name);
     if (sscanf(winner->scope.silicon, "sm_%d ", &sm) != 1 || first.sm != sm)
