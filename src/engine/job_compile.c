@@ -238,7 +238,8 @@ void fa_job_search_begin(fa_job *job)
 }
 
 /* ---- families that do not compile ------------------------------------------------------------*/
-/* When the compiler's errors are the source's own, whatever the tunables are, the rest of a family is not compiled. alike: the sources of a family that failed to compile with the same error. */
+/* When the compiler's errors are the source's own, whatever the tunables are, the rest of a family is not compiled. */
+/* The sources of a family that failed to compile with the same error. */
 struct alike {
     int count;
     double compile_ms;
