@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the two families of attention backward for Hopper (sm_90a) share, beside attn_bwd_tiles.cuh: tensor maps, LSE and delta as a
+// What the families of attention backward for Hopper (sm_90a) share, beside attn_bwd_tiles.cuh: tensor maps, LSE and delta as a
 // consumer's lane reads them, products, masks of scores whose rows are keys.
 //
 // Includers define what attn_bwd_tiles.cuh wants, with ALIGNED=1.

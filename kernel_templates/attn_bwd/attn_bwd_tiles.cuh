@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every family of attention backward decides in the same way: who sees whom, what lies in the workspace, and the
+// What families of attention backward decide in the same way: who sees whom, what lies in the workspace, and the
 // launches before and after the main one.
 //
 // Purpose: dP = dO V^T, dS = P * (dP - delta), with delta = rowsum(dO * O) - dLSE and P = exp(S - LSE); dV = P^T dO, dK = dS^T Q,
 // dQ = dS K. A block of the main launch owns BLOCK_N keys of one head of keys and walks the BLOCK_M queries of all heads that share
-// it, so that dK and dV are sums in registers. dQ is summed in fp32 in the workspace, over the blocks, and rounded last.
+// it, so that dK and dV are sums in registers. dQ is summed in fp32 in the workspace, over the blocks, and rounded last
+// (attn_bwd_short_sm90a has no workspace: blocks of queries have dQ to themselves).
 // Invariants:
 //  - the workspace: for each row of queries, rounded up to whole tiles (of each sequence: those of a head lie behind one another), its LSE times log2(e) and its delta; the sums of
 //    dQ, a tile after another, D_TILE columns, in an order of the family's own (kDqPlace); DETERMINISTIC=1: a counter for each
