@@ -101,7 +101,7 @@ void fa_bench_close(fa_bench **bench)
 /* The largest workspace and the most counters of all cases. */
 static void take_memory(const fa_bench_candidate *candidate, fa_bench_kernel *kernel)
 {
-    for (int c = 0; c < FA_BENCH_CASES && candidate->launches[c].count > 0; c++) {
+    for (int c = 0; c < FA_BENCH_CASES; c++) {
         const fa_launches *one = &candidate->launches[c];
         if (kernel->workspace_bytes < (size_t)one->workspace_bytes)
             kernel->workspace_bytes = (size_t)one->workspace_bytes;
@@ -135,7 +135,7 @@ int fa_bench_load(fa_bench *b, const fa_bench_candidate *candidate, fa_bench_ker
     FA_TRY(b, fa_module_load(b->driver, candidate->cubin, candidate->size, &kernel->module, diag));
     for (int i = 0; b->rc == 0 && i < candidate->launches[0].count; i++) {
         int32_t smem_bytes = 0; /* the most of all cases */
-        for (int c = 0; c < FA_BENCH_CASES && candidate->launches[c].count > 0; c++)
+        for (int c = 0; c < FA_BENCH_CASES; c++)
             if (smem_bytes < candidate->launches[c].at[i].smem_bytes)
                 smem_bytes = candidate->launches[c].at[i].smem_bytes;
         const fa_cubin_entry entry = {candidate->cubin, candidate->size,

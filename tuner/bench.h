@@ -54,7 +54,7 @@ typedef struct fa_bench_candidate {
     const void *cubin;
     size_t size;
     const char *entry[FA_LAUNCHES_MAX];
-    /* for each case of fa_bench_cases: they differ in grids, scratch, splits and `how` alone */
+    /* for each case: they differ in grids, shared memory, scratch, splits and `how` alone. A ragged case without any is left out. */
     fa_launches launches[FA_BENCH_CASES];
 } fa_bench_candidate;
 

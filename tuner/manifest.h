@@ -191,7 +191,7 @@ int fa_space_some(const fa_task *task, const fa_config *const *config, int count
 
 /* The launches of `count` candidates that survived, for the task's problem, which may be another than the one that they
  * were judged for: those of candidate[i] into ret_launches[i * stride]. Constraints are not judged again; what cannot be
- * launched there has a grid of 0. What did not survive, or has failed since, gets none. */
+ * launched there has a grid of 0. What did not survive, has failed since, or lacks shared memory there gets none. */
 int fa_space_launches(const fa_task *task, const fa_candidate *candidate, int count,
                       fa_launches *ret_launches, int stride, fa_diag *diag);
 

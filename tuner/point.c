@@ -370,7 +370,8 @@ int fa_space_launches(const fa_task *task, const fa_candidate *candidate, int co
             fa_point_set_all(p, &candidate->trial.config);
             take_launches(p, &there);
         }
-        *ret_launches = there.launches; /* of what cannot be launched the grid is 0 */
+        const bool fits = there.trial.status != FA_STATUS_BUDGET;
+        *ret_launches = fits ? there.launches : (fa_launches){.count = 0};
     }
     return p->rc;
 }

@@ -328,7 +328,7 @@ static int read_candidate(const struct measurer *m, const fa_message *message,
     candidate->size = message->blob_size - launches;
     memcpy(candidate->launches, (const char *)message->blob + candidate->size, launches);
     for (int c = 0; c < m->case_count; c++)
-        if (candidate->launches[c].count != count)
+        if (candidate->launches[c].count != count && (c == 0 || candidate->launches[c].count != 0))
             return fa_fail(diag, FA_EINVAL, "message: %d launches have names", count);
     for (int l = 0; l < count; l++)
         if ((candidate->entry[l] = cJSON_GetStringValue(cJSON_GetArrayItem(entries, l))) == NULL)

@@ -484,7 +484,7 @@ static void shrink_case(const fa_operation *operation, const fa_problem *problem
 
 int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES])
 {
-    static const int32_t sizes[] = {1, 2, 3, 5, 17, 33, 63, 64, 65, 100, 129, 200};
+    static const int32_t sizes[12] = {1, 2, 3, 5, 17, 33, 63, 64, 65, 100, 129, 200};
     const fa_operation *operation = fa_operation_of(problem);
     int count = 1;
     ret_case[0] = *problem;
@@ -493,12 +493,10 @@ int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_ca
         for (int f = 0; f < operation->field_count; f++) {
             const fa_field *field = &operation->field[f];
             const uint64_t random = fa_random(seed, (uint64_t)(100 * i + f));
-            const int32_t size = sizes[random % (sizeof sizes / sizeof *sizes)],
-                          value = size / field->multiple * field->multiple;
+            const int32_t value = sizes[random % 12] / field->multiple * field->multiple;
+            const int64_t most = field->length && i % 2 ? problem->value[f] : field->max;
             if (is_drawn(operation, &p, f))
-                p.value[f] = value < field->min   ? field->min
-                             : value > field->max ? (int32_t)field->max
-                                                  : value;
+                p.value[f] = value < field->min ? field->min : value > most ? (int32_t)most : value;
         }
         keep_groups(operation, problem, &p);
         shrink_case(operation, problem, &p);

@@ -47,8 +47,8 @@ int fa_op_read_cubin(const fa_family *family, const fa_candidate *candidate,
 
 /* ---- generic.c ---------------------------------------------------------------------------------*/
 /* Of operations without C code of their own, as their operation.json says (docs/your-own-kernel.md). */
-/* The problem itself, and small ones in which every integer field that does not shape the source is
- * small and off every tile. */
+/* The problem itself, and small ones in which every integer field that does not shape the source is small and off every tile. In
+ * every other case lengths are at most the problem's, so that a kernel whose shared memory grows with them can hold these. */
 int fa_generic_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES]);
 
 extern const struct fa_proof_type fa_generic_proof; /* its launcher is of fa_args */
