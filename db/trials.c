@@ -564,14 +564,13 @@ int fa_baseline_check(const fa_baseline *b, fa_diag *diag)
 {
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
-    static const double longest_us = 1e12; /* eleven days */
     const bool named = b->gpu_name[0] != 0 && is_printable(b->gpu_name) &&
                        is_printable(b->source) && b->peer[0] != 0 &&
                        strspn(b->peer, letters) == strlen(b->peer);
-    const bool timed = b->median_us > 0 && b->median_us < longest_us;
+    const bool timed = b->median_us > 0 && b->median_us < FA_US_MAX;
     const bool interval = (b->low_us == 0 && b->high_us == 0) ||
                           (0 < b->low_us && b->low_us <= b->median_us &&
-                           b->median_us <= b->high_us && b->high_us < longest_us);
+                           b->median_us <= b->high_us && b->high_us < FA_US_MAX);
     if (!named)
         return fa_fail(
             diag, FA_EINVAL,
@@ -583,7 +582,7 @@ int fa_baseline_check(const fa_baseline *b, fa_diag *diag)
             "\"median_us\" %g, \"low_us\" %g, \"high_us\" %g, \"matmul_tflops\" %g: a median "
             "is above 0 and below %g, in its interval, both ends of which are given or "
             "neither, and a rate is at least 0 and below 1e6",
-            b->median_us, b->low_us, b->high_us, b->matmul_tflops, longest_us);
+            b->median_us, b->low_us, b->high_us, b->matmul_tflops, FA_US_MAX);
     return fa_problem_check(&b->problem, diag);
 }
 

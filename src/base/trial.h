@@ -36,6 +36,7 @@ const char *fa_value_words(int32_t value, char room[FA_VALUE_TEXT_MAX]);
 const char *fa_value_json(int32_t value, char room[FA_VALUE_TEXT_MAX]);
 
 /* ---- trials ---------------------------------------------------------------------------------*/
+#define FA_US_MAX 1e12 /* eleven days: no time that is read is as long */
 /* In bytes: more than any GPU has, so that its sum with a block's dynamic shared memory is an int32_t. */
 enum { FA_STATIC_SMEM_MAX = 1 << 20 };
 

@@ -19,8 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double longest_us = 1e12; /* eleven days */
-
 static double rounded(double us)
 {
     return us > 0 ? rint(us * 1e3) / 1e3 : 0; /* to the nanosecond: events resolve less */
@@ -42,8 +40,8 @@ const fa_member fa_timed_members[] = {
 bool fa_trial_is_timed(const fa_trial *trial)
 {
     return trial->low_us > 0 && trial->low_us <= trial->median_us &&
-           trial->median_us <= trial->high_us && trial->high_us < longest_us &&
-           trial->predicted_us >= 0 && trial->predicted_us < longest_us;
+           trial->median_us <= trial->high_us && trial->high_us < FA_US_MAX &&
+           trial->predicted_us >= 0 && trial->predicted_us < FA_US_MAX;
 }
 
 /* ---- written --------------------------------------------------------------------------------*/
@@ -93,7 +91,7 @@ static bool read_samples(const cJSON *array, float samples[FA_TRIAL_SAMPLES_MAX]
     const cJSON *item;
     cJSON_ArrayForEach (item, array) {
         if (*ret_count == FA_TRIAL_SAMPLES_MAX || !cJSON_IsNumber(item) ||
-            !(item->valuedouble >= 0 && item->valuedouble <= longest_us))
+            !(item->valuedouble >= 0 && item->valuedouble <= FA_US_MAX))
             return false;
         samples[(*ret_count)++] = (float)item->valuedouble;
     }
