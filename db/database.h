@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a store is made of, for the files of this room, and for bundle.c, which takes a limit from it: its values, its prepared
- * statements, what a database library does for it, and its own members. Declares no function but a clock.
+ * statements, what a database library does for it, and its own members. Declares no function.
  *
  * Invariants: between public calls no statement is active and no transaction is open, so no call
  * holds a lock of the file while its caller computes. Every public function that touches the file
@@ -13,7 +13,6 @@
 #include "store.h"
 
 #include "error.h"
-#include "pool.h"
 
 #include <sys/types.h>
 
@@ -29,11 +28,6 @@ enum {
     FA_KEPT_TEXT_MAX = 512, /* bytes of the name of a kernel or GPU */
     FA_STATEMENTS_MAX = 128 /* of one connection; a power of two, never nearly full */
 };
-
-static inline int64_t fa_db_now_ms(void) /* of a monotonic clock */
-{
-    return (int64_t)(fa_clock_ns() / 1000000);
-}
 
 /* Makes the tables of version FA_STORE_SCHEMA; one text for all databases (statements.c). */
 extern const char fa_db_schema[];

@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "buf.h"
+#include "pool.h"
 #include "statements.h"
 
 #include <ctype.h>
@@ -166,7 +167,7 @@ static bool await_server(struct fa_postgres *postgres, int64_t *until)
     const int unsent = fa_pq.flush(postgres->connection);
     struct pollfd socket = {fa_pq.socket(postgres->connection),
                             (short)(unsent != 0 ? POLLIN | POLLOUT : POLLIN), 0};
-    const int64_t now = fa_db_now_ms(), left = *until - now;
+    const int64_t now = fa_clock_ms(), left = *until - now;
     int rc = unsent < 0 ? 0 : poll(&socket, 1, left > 0 ? (int)left : 0);
     if (rc < 0 && errno == EINTR)
         return true;
@@ -181,7 +182,7 @@ static PGresult *await_result(fa_store *store)
 {
     struct fa_postgres *postgres = store->postgres;
     int64_t until =
-        fa_db_now_ms() + (postgres->answered ? postgres->answer_ms : FA_POSTGRES_FIRST_MS);
+        fa_clock_ms() + (postgres->answered ? postgres->answer_ms : FA_POSTGRES_FIRST_MS);
     PGresult *kept = NULL;
     bool good = true;
     while (good) {
@@ -675,14 +676,14 @@ void fa_postgres_look(fa_store *store)
 int fa_postgres_connect(fa_store *store, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
-    const int64_t began = fa_db_now_ms();
+    const int64_t began = fa_clock_ms();
     store->entering = true;
     int rc = connect_session(store, diag);
     if (rc == 0)
         rc = check_contents(store, diag);
     store->entering = false;
     const bool first = postgres->asked == 0;
-    postgres->asked = fa_db_now_ms();
+    postgres->asked = fa_clock_ms();
     if (rc != 0) {
         postgres->asked += FA_POSTGRES_ASK_SHARE * (postgres->asked - began);
         fa_postgres_disconnect(store);
@@ -702,7 +703,7 @@ bool fa_store_server_is_gone(fa_store *store)
     if (postgres == NULL || store->changing)
         return false;
     const int pause = postgres->locks != NULL ? FA_POSTGRES_HOLDER_MS : FA_POSTGRES_ASK_MS;
-    bool due = fa_db_now_ms() >= postgres->asked + pause;
+    bool due = fa_clock_ms() >= postgres->asked + pause;
     if (store->spare.serves) {
         store->spare.until = due ? 0 : store->spare.until;
         return !due || fa_db_enter(store, NULL) != 0 || store->spare.serves;
@@ -727,6 +728,6 @@ bool fa_store_server_restarts(fa_store *store)
     if (postgres == NULL || store->changing || postgres->locks != NULL)
         return false;
     if (postgres->back == 0 && run_commands(store, age_sql, &age, NULL) == 0)
-        postgres->back = fa_db_now_ms() - age;
-    return fa_db_now_ms() < postgres->back + FA_POSTGRES_SETTLE_MS;
+        postgres->back = fa_clock_ms() - age;
+    return fa_clock_ms() < postgres->back + FA_POSTGRES_SETTLE_MS;
 }

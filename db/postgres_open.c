@@ -8,6 +8,7 @@
 #include "postgres.h"
 #include "sqlite.h"
 
+#include "pool.h"
 #include "statements.h"
 
 #include <stdio.h>
@@ -79,9 +80,9 @@ static int connect_server(fa_store *store, fa_diag *diag)
 {
     const struct fa_postgres *postgres = store->postgres;
     bool soon = postgres->served && !postgres->hung && !store->spare.noted;
-    int64_t until = fa_db_now_ms() + (soon ? FA_POSTGRES_RESTART_MS : 0);
+    int64_t until = fa_clock_ms() + (soon ? FA_POSTGRES_RESTART_MS : 0);
     int rc;
-    while ((rc = fa_postgres_connect(store, diag)) == FA_EIO && fa_db_now_ms() < until)
+    while ((rc = fa_postgres_connect(store, diag)) == FA_EIO && fa_clock_ms() < until)
         nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
     return rc;
 }
@@ -109,7 +110,7 @@ static void close_spare(fa_store *store)
 
 static int enter_spare(fa_store *store, fa_diag *diag)
 {
-    if (store->changing || fa_db_now_ms() < store->spare.until)
+    if (store->changing || fa_clock_ms() < store->spare.until)
         return store->spare.enter(store, diag);
     store->spare.close(store);
     use_server(store);
@@ -136,7 +137,7 @@ static int use_spare(fa_store *store, const fa_diag *why, fa_diag *diag)
     store->enter = enter_spare;
     store->close = close_spare;
     store->spare.serves = true;
-    store->spare.until = fa_db_now_ms() + FA_POSTGRES_RETRY_MS;
+    store->spare.until = fa_clock_ms() + FA_POSTGRES_RETRY_MS;
     fa_fail(&note, 0,
             "the server does not serve: %s; until it does, results are kept in %s, and `fa-tune "
             "push` brings them there",

@@ -26,6 +26,7 @@
  */
 #include "sqlite.h"
 
+#include "pool.h"
 #include "statements.h"
 #include "store.h"
 
@@ -364,7 +365,7 @@ static const fa_backend backend = FA_BACKEND(sqlite);
 static int wait_for_others(void *context, int tries)
 {
     fa_store *store = context;
-    int64_t now = fa_db_now_ms();
+    int64_t now = fa_clock_ms();
     bool no_locks = errno == ENOLCK;
     if (tries == 0)
         store->busy_since = now;
@@ -461,12 +462,12 @@ static int set_aside(fa_store *store, fa_diag *ret_note, fa_diag *diag)
     FA_ENDS(fa_lock_release) fa_lock *lock = NULL;
     fa_sqlite_header kind = FA_HEADER_UNKNOWN;
     uint32_t version;
-    const int64_t until = fa_db_now_ms() + FA_STORE_BUSY_MS;
+    const int64_t until = fa_clock_ms() + FA_STORE_BUSY_MS;
     char aside[FA_STORE_PATH_MAX + 64];
     int rc = 0;
     while (has_its_name(store) &&
            (rc = fa_lock_of_file(store->path, "set-aside", false, &lock, diag)) == FA_EBUSY &&
-           fa_db_now_ms() < until)
+           fa_clock_ms() < until)
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     if (rc == FA_EBUSY)
         fa_fail(diag, rc, "another process has been setting it aside for too long");

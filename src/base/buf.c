@@ -484,8 +484,6 @@ size_t fa_columns_of(const char *text, size_t size)
     return columns;
 }
 
-enum { HELP_COLUMNS = 80 };
-
 void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent)
 {
     const char *end = text + size;
@@ -497,7 +495,7 @@ void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t i
         const char *space = memchr(text, ' ', (size_t)(end - text));
         size_t length = (size_t)((space != NULL ? space : end) - text);
         size_t columns = fa_columns_of(text, length);
-        if (!first && length > 0 && column + spaces + columns > HELP_COLUMNS) {
+        if (!first && length > 0 && column + spaces + columns > 80) {
             fa_buf_printf(out, "\n%*s", (int)indent, "");
             column = indent;
         } else {

@@ -36,8 +36,7 @@ void fa_buf_free(fa_buf *buf);  /* NULL is allowed; leaves an empty buffer */
 int fa_buf_read_file(fa_buf *buf, const char *path, size_t limit);
 /* The same; what is wrong is said as a sentence without the file's name. */
 int fa_input_read(fa_buf *buf, const char *path, size_t limit, fa_diag *diag);
-/* The same from an open file, which stays open. */
-int fa_buf_read_fd(fa_buf *buf, int fd, size_t limit);
+int fa_buf_read_fd(fa_buf *buf, int fd, size_t limit); /* from an open file, which stays open */
 
 /* Reads `size` bytes of a file from `at` on; FA_EIO, with errno, which is 0 where the file is too short. */
 int fa_read_at(int fd, void *ret_bytes, size_t size, uint64_t at);

@@ -269,6 +269,8 @@ struct fa_child {
     void *context;
 };
 
+enum { MS_NS = 1000000 };
+
 uint64_t fa_clock_ns(void)
 {
     struct timespec now;
@@ -276,14 +278,14 @@ uint64_t fa_clock_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+int64_t fa_clock_ms(void)
+{
+    return (int64_t)(fa_clock_ns() / MS_NS);
+}
+
 double fa_clock_s(void)
 {
     return (double)fa_clock_ns() / 1e9;
-}
-
-static uint64_t in_ms(int ms)
-{
-    return fa_clock_ns() + (uint64_t)ms * 1000000u;
 }
 
 /* Reaps and closes, and kills what does not end by itself within `grace_ms`; describes the end of the child for `reason`. */
@@ -494,7 +496,7 @@ int fa_child_send(fa_child *child, const cJSON *json, const void *blob, size_t b
 void fa_child_deadline(fa_child *child, int timeout_ms)
 {
     child->timeout_ms = timeout_ms;
-    child->deadline_ns = timeout_ms > 0 ? in_ms(timeout_ms) : 0;
+    child->deadline_ns = timeout_ms > 0 ? fa_clock_ns() + (uint64_t)timeout_ms * MS_NS : 0;
     child->waited_at_ns = timeout_ms > 0 ? time_waited_ns(child) : 0;
     child->waited_ns = 0;
 }
@@ -576,7 +578,7 @@ static void run_once(fa_loop *loop)
         if (!child->stopped && child->deadline_ns != 0 && child->deadline_ns <= now)
             deadline_passed(child);
     if (loop->tick_ms > 0 && loop->next_tick_ns <= now && !loop->stopped) {
-        loop->next_tick_ns = in_ms(loop->tick_ms);
+        loop->next_tick_ns = fa_clock_ns() + (uint64_t)loop->tick_ms * MS_NS;
         loop->tick(loop->context);
     }
 }
@@ -584,7 +586,7 @@ static void run_once(fa_loop *loop)
 void fa_loop_run(fa_loop *loop)
 {
     loop->stopped = false;
-    loop->next_tick_ns = in_ms(loop->tick_ms);
+    loop->next_tick_ns = fa_clock_ns() + (uint64_t)loop->tick_ms * MS_NS;
     for (;;) {
         if (loop->before_wait != NULL && !loop->stopped)
             loop->before_wait(loop->context);

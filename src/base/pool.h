@@ -71,9 +71,9 @@ void fa_loop_stop(fa_loop *loop);
 /* Stops the children that still run, and frees all. The loop may be used again. */
 void fa_loop_close(fa_loop *loop);
 
-/* Nanoseconds of a clock that never goes back. */
-uint64_t fa_clock_ns(void);
-double fa_clock_s(void); /* the same in seconds */
+uint64_t fa_clock_ns(void); /* of a clock that never goes back */
+int64_t fa_clock_ms(void);
+double fa_clock_s(void);
 
 typedef enum fa_child_end {
     FA_CHILD_DIED, /* by itself: a crash, an exit, a broken message */

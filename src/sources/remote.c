@@ -235,11 +235,6 @@ static remote *remote_of(const fa_tuner *tuner)
     return (remote *)tuner->service;
 }
 
-static int64_t now_ms(void)
-{
-    return (int64_t)(fa_clock_ns() / 1000000);
-}
-
 const char *fa_server_location(const fa_tuner *tuner)
 {
     const remote *server = tuner != NULL ? remote_of(tuner) : NULL;
@@ -252,7 +247,7 @@ static int do_without(fa_tuner *tuner, int64_t pause_ms, const char *why)
 {
     remote *server = remote_of(tuner);
     atomic_store(&server->gone, true);
-    atomic_store(&server->paused_until_ms, now_ms() + pause_ms);
+    atomic_store(&server->paused_until_ms, fa_clock_ms() + pause_ms);
     if (!atomic_exchange(&server->noted, true)) {
         FA_HOLDS(&tuner->work); /* notes come one at a time */
         fa_note(tuner,
@@ -272,7 +267,7 @@ static int give_up(fa_tuner *tuner, const char *why)
 static int ask(fa_tuner *tuner, const fa_http_call *call, fa_http_reply *ret_reply, fa_diag *diag)
 {
     remote *server = remote_of(tuner);
-    const int64_t began_ms = now_ms();
+    const int64_t began_ms = fa_clock_ms();
     fa_diag why = {{0}};
     if (began_ms < atomic_load(&server->paused_until_ms))
         return FA_SOURCE_NONE;
@@ -280,7 +275,7 @@ static int ask(fa_tuner *tuner, const fa_http_call *call, fa_http_reply *ret_rep
     if (rc == FA_ECANCELED)
         return fa_fail(diag, rc, "%s", why.text);
     if (rc != 0) {
-        const int64_t in_vain_ms = PAUSE_SHARE * (now_ms() - began_ms);
+        const int64_t in_vain_ms = PAUSE_SHARE * (fa_clock_ms() - began_ms);
         return do_without(tuner, in_vain_ms > PAUSE_MS ? in_vain_ms : PAUSE_MS, why.text);
     }
     if (ret_reply->status == 200) {
