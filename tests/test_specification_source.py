@@ -633,7 +633,7 @@ def c_keys(file, function):
 
 def the_json_schema_is_what_is_read():
     schema = json.loads(tap.read(os.path.join(SOURCE, "docs", "specification.schema.json")))
-    for place, file, function in ((schema, "spec.c", "read_identity"), (schema["$defs"]["launch"], "spec_reading.c", "fa_spec_check_launches"),
+    for place, file, function in ((schema, "spec.c", "read_identity"), (schema["$defs"]["launch"], "manifest.c", "fa_spec_check_launches"),
                                   (schema["$defs"]["size"], "../src/base/operation.c", "read_later"),
                                   (schema["$defs"]["argument"], "../src/base/operation.c", "check_keys"),
                                   (schema["$defs"]["answer"], "spec_reading.c", "add_answer"),

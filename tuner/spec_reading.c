@@ -1,192 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of a specification are read with, and the line that a sentence is about: sentences of every reader begin
- * with the place in the document ("grid[1]: …", "tunable BLOCK: …", "\"sizes\" must …"), whose words are looked up in the
- * text. And the specification's operation: itself, with what was found out about its answer, its sizes and how far from it
- * is right.
- *
- * Then its source: the JSON in its first comment, which of its kernels is meant, the types of its numbers, and the
+ * A single kernel's operation: its specification, with what was found out about its answer, its sizes and how far from it
+ * is right. Then its source: the JSON in its first comment, which of its kernels is meant, the types of its numbers, and the
  * macros that the specification gives it. None of these has another value in it, and each has an effect.
  * Whether a directive of the source counts is the preprocessor's to say: one that would change a macro is replaced by an
  * #error, which it meets where the directive stands.
  *
- * Workload: the look once for a specification that is refused, whose text was parsed, or was not: every look ends at its
- * end. Sources of some tens of kilobytes, a few times for each specification.
+ * Workload: sources of some tens of kilobytes, a few times for each specification.
  */
 #include "spec_reading.h"
 
-#include "family.h"
 #include "problem.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { WORD_MAX = 64 };
-
-/* ---- the text --------------------------------------------------------------------------------*/
-static const char *skip_space(const char *at)
-{
-    return at + strspn(at, " \t\r\n");
-}
-
-/* The first place from here on that has this word in quotes, as a key if one is meant; NULL: there is none. */
-static const char *find(const char *at, const char *word, bool key)
-{
-    char quoted[WORD_MAX + 2];
-    int size = snprintf(quoted, sizeof quoted, "\"%s\"", word);
-    if (word[0] == 0)
-        return NULL;
-    while ((at = strstr(at, quoted)) != NULL && key && *skip_space(at + size) != ':')
-        at++;
-    return at;
-}
-
-/* ---- the sentence ----------------------------------------------------------------------------*/
-/* The word that stands here, in quotes or not; "": none does. */
-static const char *read_word(const char *at, char ret[WORD_MAX])
-{
-    size_t size = 0;
-    at += *at == ' ' || *at == '"';
-    at += *at == '"';
-    while (fa_is_word(at[size]) && size + 1 < WORD_MAX)
-        size++;
-    snprintf(ret, WORD_MAX, "%.*s", (int)size, at);
-    return at + size + (at[size] == '"');
-}
-
-/* What "grid[1]", "tune BLOCK" and the like stand for: the key, or the name that follows in it. */
-static const char *find_place(const char *json, const char *sentence)
-{
-    char word[WORD_MAX];
-    const char *rest = read_word(sentence, word), *found = find(json, word, true);
-    rest += *rest == '[' ? strcspn(rest, "]") + 1 : 0;
-    read_word(rest + (*rest == ':'), word);
-    const char *name = found != NULL && sentence[0] != '"' ? find(found, word, false) : NULL;
-    return name != NULL ? name : found;
-}
-
-/* The first key, wherever it is, that the sentence has in quotes. */
-static const char *find_quoted(const char *json, const char *sentence)
-{
-    char word[WORD_MAX];
-    const char *found = NULL;
-    for (; found == NULL && (sentence = strchr(sentence, '"')) != NULL; sentence++) {
-        read_word(sentence, word);
-        found = find(json, word, true);
-    }
-    return found;
-}
-
-void fa_spec_locate(const char *where, const char *name, const char *json, bool beside,
-                    fa_diag *diag)
-{
-    static const char syntax[] = "not valid JSON in line ",
-                      behind[] = "text after the JSON value at offset ";
-    const char *const begins[][3] = {
-        {"", where, ": "}, {"", name, ".json: "}, {"operation ", name, ": "}, {"", name, ": "}};
-    char text[sizeof diag->text], begin[512];
-    const char *sentence = memcpy(text, diag->text, sizeof text), *found = skip_space(json);
-    const char *at;
-    long line = 1;
-    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
-        int size =
-            snprintf(begin, sizeof begin, "%s%s%s", begins[i][0], begins[i][1], begins[i][2]);
-        if (size < (int)sizeof begin && strncmp(sentence, begin, (size_t)size) == 0) {
-            sentence += size;
-            i = (size_t)-1; /* from the first again */
-        }
-    }
-    if (sentence == text)
-        return;
-    if (strncmp(sentence, behind, sizeof behind - 1) == 0)
-        found = json + strtoul(sentence + sizeof behind - 1, NULL, 10);
-    else if ((at = find_place(found, sentence)) != NULL ||
-             (at = find_quoted(found, sentence)) != NULL)
-        found = at;
-    for (at = json; at < found; at++)
-        line += *at == '\n';
-    if (strncmp(sentence, syntax, sizeof syntax - 1) == 0)
-        line = strtol(sentence + sizeof syntax - 1, NULL, 10);
-    if (beside && strchr(json, '\n') == NULL)
-        fa_fail(diag, FA_EMANIFEST, "%s: %s", where, sentence);
-    else
-        fa_fail(diag, FA_EMANIFEST, "%s:%ld: %s", where, line, sentence);
-}
-
-/* ---- what the parts of a specification are read with -----------------------------------------*/
-int fa_spec_fault(struct fa_spec_reading *r, const char *format, ...)
-{
-    char text[700];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return r->rc != 0 ? r->rc : (r->rc = fa_fail(r->diag, FA_EMANIFEST, "%s: %s", r->where, text));
-}
-
-void fa_spec_memory(struct fa_spec_reading *r, bool enough)
-{
-    if (!enough && r->rc == 0)
-        r->rc = fa_fail(r->diag, FA_ENOMEM, "%s: out of memory", r->where);
-}
-
-const char *fa_spec_text(const cJSON *json, const char *key)
-{
-    const char *text = fa_json_string(json, key);
-    return text != NULL ? text : "";
-}
-
-void fa_spec_check_keys(struct fa_spec_reading *r, const cJSON *object, const char *place,
-                        const char *const *keys)
-{
-    char where[300];
-    snprintf(where, sizeof where, "%.200s%s%.60s", r->where, place[0] != 0 ? ": " : "", place);
-    if (r->rc == 0 && fa_json_check_keys(object, keys, where, r->diag) != 0)
-        r->rc = FA_EMANIFEST;
-}
-
-bool fa_spec_is_name(const char *text, size_t size)
-{
-    return fa_is_identifier(text) && strlen(text) < size &&
-           strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == strlen(text);
-}
-
-int fa_spec_check_launches(struct fa_spec_reading *r)
-{
-    static const char *const keys[] = {"kernel",    "block",       "grid",         "shared_memory",
-                                       "work",      "cooperative", "programmatic", "when",
-                                       "arguments", NULL};
-    const cJSON *launch, *list = fa_json_member(r->json, "launches");
-    const int count = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0;
-    int at = 0;
-    if (list == NULL)
-        return 1;
-    if (count < 1 || count > FA_LAUNCHES_MAX)
-        fa_spec_fault(r, "\"launches\" must be an array of 1 to %d launches", FA_LAUNCHES_MAX);
-    for (int i = 0; keys[i] != NULL; i++)
-        if (fa_json_member(r->json, keys[i]) != NULL && keys[i + 1] != NULL)
-            fa_spec_fault(r, "\"%s\" is given beside \"launches\": put it into each launch",
-                          keys[i]);
-    cJSON_ArrayForEach (launch, list) {
-        char place[32];
-        snprintf(place, sizeof place, "launches[%d]", at++);
-        if (!cJSON_IsObject(launch) || fa_spec_text(launch, "kernel")[0] == 0)
-            fa_spec_fault(r, "%s must be an object with a \"kernel\"", place);
-        fa_spec_check_keys(r, launch, place, keys);
-        if (r->file == NULL && fa_json_member(launch, "arguments") != NULL)
-            fa_spec_fault(r, "%s: \"arguments\" are a single kernel's: a family's take one struct",
-                          place);
-    }
-    return r->rc == 0 ? count : 0;
-}
-
-const cJSON *fa_spec_launch(struct fa_spec_reading *r, int launch)
-{
-    const cJSON *list = fa_json_member(r->json, "launches");
-    return list != NULL ? cJSON_GetArrayItem(list, launch) : r->json;
-}
 
 /* ---- sizes ----------------------------------------------------------------------------------*/
 /* Sizes that "defines" reads are fixed, for problems that differ in them are other kernels; a kernel of constants alone has a

@@ -51,6 +51,7 @@ enum {
     FA_SPEC_MARK = 1
 }; /* this byte of a source and those behind it: of each launch, and of the answer */
 
+/* ---- what its parts are read with, and the line of a sentence below: manifest.c ----------------*/
 /* FA_EMANIFEST, with a sentence, unless there was a failure before: it stays in r->rc. */
 int fa_spec_fault(struct fa_spec_reading *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -70,10 +71,10 @@ int fa_spec_check_launches(struct fa_spec_reading *r);
 /* What describes a launch: the specification itself, or one of its "launches". */
 const cJSON *fa_spec_launch(struct fa_spec_reading *r, int launch);
 
-/* Makes r->json the document of the specification's operation (spec_reading.c). */
+/* ---- spec_reading.c ------------------------------------------------------------------------*/
+/* Makes r->json the document of the specification's operation. */
 void fa_spec_make_operation(struct fa_spec_reading *r);
 
-/* ---- the source -----------------------------------------------------------------------------*/
 /* The JSON object in the first comment, `fa-tune` before it; NULL: there is none. Its lines are counted from the file's. */
 char *fa_source_head(const char *text, fa_diag *diag);
 
