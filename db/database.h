@@ -31,8 +31,7 @@ enum {
 
 /* Makes the tables of version FA_STORE_SCHEMA; one text for all databases (statements.c). */
 extern const char fa_db_schema[];
-/* Those of its tables that a bundle has. */
-extern const char fa_db_portable_schema[];
+extern const char fa_db_portable_schema[]; /* those of its tables that a bundle has */
 
 /* A prepared statement; handle is the backend's, NULL until it is first used. */
 typedef struct fa_statement {
@@ -61,6 +60,17 @@ typedef struct fa_value {
     bool copy; /* binding: the bytes will be gone before the step */
 } fa_value;
 
+/* A lock that is held, of a file's bytes or of a server's session. */
+struct fa_lock {
+    void (*release)(fa_lock *lock); /* lets go of all but its memory */
+    char name[160];
+    bool shared;
+    pid_t pid;       /* a forked child shares an open file: it may close it, never unlock it */
+    int fd;          /* of a file's */
+    fa_store *store; /* of a server's, */
+    fa_lock *next;   /* and the others of its session */
+};
+
 /* What a database library does for us. Failures are sentences; a step answers 1: a row, 0: no more. */
 typedef struct fa_backend {
     int (*exec)(fa_store *store, const char *sql, fa_diag *diag);
@@ -72,20 +82,24 @@ typedef struct fa_backend {
     int (*begin)(fa_store *store, fa_diag *diag);
     int (*commit)(fa_store *store, fa_diag *diag);
     void (*rollback)(fa_store *store); /* whatever happens, no transaction is open afterwards */
+    int (*lock)(fa_store *store, const char *name, bool shared, fa_lock **ret_lock, fa_diag *diag);
 } fa_backend;
 
 /* The backend of a file whose functions are named like its members, after `kind`. */
-#define FA_BACKEND(kind)                                                            \
-    {                                                                               \
-        .exec = kind##_exec, .prepare = kind##_prepare, .step = kind##_step,        \
-        .reset = kind##_reset, .bind = kind##_bind, .column = kind##_column,        \
-        .begin = kind##_begin, .commit = kind##_commit, .rollback = kind##_rollback \
+#define FA_BACKEND(kind)                                                             \
+    {                                                                                \
+        .exec = kind##_exec, .prepare = kind##_prepare, .step = kind##_step,         \
+        .reset = kind##_reset, .bind = kind##_bind, .column = kind##_column,         \
+        .begin = kind##_begin, .commit = kind##_commit, .rollback = kind##_rollback, \
+        .lock = kind##_lock                                                          \
     }
 
 struct fa_store {
     const fa_backend *backend;
     int (*enter)(fa_store *store, fa_diag *diag); /* connects where that is needed */
     void (*close)(fa_store *store);               /* not called in a forked child */
+    bool (*is_gone)(fa_store *store); /* of a server's: NULL, and what follows, of a file's */
+    bool (*restarts)(fa_store *store);
     struct sqlite3 *db;           /* NULL after a failed reopening; the next call tries again */
     struct fa_postgres *postgres; /* NULL: a file of SQLite's */
     fa_statement statement[FA_STATEMENTS_MAX]; /* a hash table by the address of their SQL */

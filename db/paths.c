@@ -9,15 +9,11 @@
  *
  * Locks of a file are bytes of STORE.lock beside it, each held by a descriptor of its own (F_OFD_SETLK): so threads exclude
  * one another, too, and whoever dies holds none. Where a name's byte stands is a hash of the name.
- *
- * Locks of a server are its advisory locks, which end with their session. A session may take the same one twice, so it
- * keeps a list of what it holds.
  */
 #include "sqlite.h"
 
 #include "buf.h"
 #include "database.h"
-#include "postgres.h"
 #include "statements.h"
 #include "store.h"
 
@@ -33,26 +29,16 @@
 
 int fa_db_errno(int error)
 {
-    switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG: /* a limit on file sizes */
-        return FA_EFULL;
-    case EROFS:
-    case EACCES:
-    case EPERM:
-        return FA_EREADONLY;
-    case ENOENT:
-        return FA_ENOTFOUND;
-    case ENOMEM:
-        return FA_ENOMEM;
-    case ENOTDIR:
-    case ELOOP:
-    case EISDIR:
-        return FA_ESTORE;
-    default:
-        return FA_EIO;
-    }
+    static const int codes[][2] = {
+        {ENOSPC, FA_EFULL},     {EDQUOT, FA_EFULL},     {EFBIG, FA_EFULL},
+        {EROFS, FA_EREADONLY},  {EACCES, FA_EREADONLY}, {EPERM, FA_EREADONLY},
+        {ENOENT, FA_ENOTFOUND}, {ENOMEM, FA_ENOMEM},    {ENOTDIR, FA_ESTORE},
+        {ELOOP, FA_ESTORE},     {EISDIR, FA_ESTORE},
+    };
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (codes[i][0] == error)
+            return codes[i][1];
+    return FA_EIO;
 }
 
 /* The file in the cache directory; its length, as snprintf() tells it, or -1: nobody says where that is. */
@@ -263,17 +249,6 @@ static int open_lock_file(const char *store_path, int *ret_fd, fa_diag *diag)
     return code == FA_ENOTFOUND ? FA_EIO : code;
 }
 
-enum { LOCK_NAME_MAX = 160 };
-
-struct fa_lock {
-    int fd;
-    bool shared;
-    pid_t pid;       /* a forked child shares the open file: it may close it, never unlock it */
-    fa_store *store; /* of a server's; NULL: a file's */
-    fa_lock *next;   /* of a server's */
-    char name[LOCK_NAME_MAX];
-};
-
 static int set_byte(const fa_lock *lock, short type)
 {
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
@@ -284,20 +259,17 @@ static int set_byte(const fa_lock *lock, short type)
     return fcntl(lock->fd, F_OFD_SETLK, &byte);
 }
 
-static fa_lock *new_lock(fa_store *store, const char *name, bool shared)
+static void release_byte(fa_lock *lock)
 {
-    fa_lock *lock = calloc(1, sizeof *lock);
-    if (lock == NULL)
-        return NULL;
-    *lock = (fa_lock){.fd = -1, .shared = shared, .pid = getpid(), .store = store};
-    snprintf(lock->name, sizeof lock->name, "%s", name);
-    return lock;
+    if (lock->pid == getpid())
+        set_byte(lock, F_UNLCK); /* a forked child may still have it open */
+    close(lock->fd);
 }
 
 int fa_lock_of_file(const char *store_path, const char *name, bool shared, fa_lock **ret_lock,
                     fa_diag *diag)
 {
-    FA_ENDS(fa_free_at) fa_lock *lock = new_lock(NULL, name, shared);
+    FA_ENDS(fa_free_at) fa_lock *lock = fa_db_lock_new(name, shared, release_byte);
     int rc = lock == NULL ? fa_fail(diag, FA_ENOMEM, "out of memory")
                           : open_lock_file(store_path, &lock->fd, diag);
     if (rc == 0 && set_byte(lock, shared ? F_RDLCK : F_WRLCK) == 0) {
@@ -312,76 +284,4 @@ int fa_lock_of_file(const char *store_path, const char *name, bool shared, fa_lo
         close(lock->fd);
     }
     return rc;
-}
-
-/* ---- of a server ----------------------------------------------------------------------------*/
-#define KEY "(hashtextextended(concat(current_schema(), ' ', CAST(? AS text)), 0)) AS integer)"
-
-/* *ret_had: 1, it is ours now. */
-static int try_server(fa_store *store, const fa_lock *lock, int64_t *ret_had, fa_diag *diag)
-{
-    return fa_db_find(store, diag, ret_had,
-                      lock->shared ? "SELECT CAST(pg_try_advisory_lock_shared" KEY
-                                   : "SELECT CAST(pg_try_advisory_lock" KEY,
-                      fa_text(lock->name));
-}
-
-void fa_lock_take_again(fa_store *store)
-{
-    int64_t had;
-    for (const fa_lock *lock = store->postgres->locks; lock != NULL; lock = lock->next)
-        try_server(store, lock, &had, NULL);
-}
-
-static int lock_on_server(fa_store *store, const char *name, bool shared, fa_lock **ret_lock,
-                          fa_diag *diag)
-{
-    int64_t had = 0;
-    for (const fa_lock *held = store->postgres->locks; held != NULL; held = held->next)
-        if (strcmp(held->name, name) == 0 && !(held->shared && shared))
-            return FA_EBUSY;
-    FA_ENDS(fa_free_at) fa_lock *lock = new_lock(store, name, shared);
-    FA_OR_RETURN(fa_have(lock != NULL, "a lock", diag));
-    int rc = try_server(store, lock, &had, diag);
-    if (rc != 0 || had != 1)
-        return rc != 0 ? rc : FA_EBUSY;
-    lock->next = store->postgres->locks;
-    *ret_lock = store->postgres->locks = lock, lock = NULL;
-    return 0;
-}
-
-/* ---- of either ------------------------------------------------------------------------------*/
-int fa_store_lock(fa_store *store, const char *name, bool shared, fa_lock **ret_lock, fa_diag *diag)
-{
-    FA_OR_RETURN(fa_db_enter(store, diag));
-    return store->postgres != NULL && !store->spare.serves
-               ? lock_on_server(store, name, shared, ret_lock, diag)
-               : fa_lock_of_file(store->path, name, shared, ret_lock, diag);
-}
-
-void fa_lock_release(fa_lock **lock)
-{
-    fa_lock *held = lock != NULL ? *lock : NULL;
-    int64_t had;
-    if (held == NULL)
-        return;
-    const bool own = held->pid == getpid();
-    if (held->store == NULL && own)
-        set_byte(held, F_UNLCK); /* a forked child may still have it open */
-    if (held->store == NULL) {
-        close(held->fd);
-    } else if (own) {
-        struct fa_postgres *postgres = held->store->postgres;
-        fa_lock **at = &postgres->locks;
-        while (*at != held)
-            at = &(*at)->next;
-        *at = held->next;
-        if (postgres->connection != NULL && !held->store->spare.serves)
-            fa_db_find(held->store, NULL, &had,
-                       held->shared ? "SELECT CAST(pg_advisory_unlock_shared" KEY
-                                    : "SELECT CAST(pg_advisory_unlock" KEY,
-                       fa_text(held->name));
-    }
-    free(held);
-    *lock = NULL;
 }

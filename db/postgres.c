@@ -566,6 +566,55 @@ static void postgres_rollback(fa_store *store)
     store->conflict = conflict;
 }
 
+/* ---- locks ----------------------------------------------------------------------------------*/
+/* Advisory locks end with their session, which may take the same one twice: so it keeps a list of those that it holds. */
+#define LOCK_KEY "(hashtextextended(concat(current_schema(), ' ', CAST(? AS text)), 0)) AS integer)"
+
+/* *ret_had: 1, it is ours now. */
+static int try_lock(fa_store *store, const fa_lock *lock, int64_t *ret_had, fa_diag *diag)
+{
+    return fa_db_find(store, diag, ret_had,
+                      lock->shared ? "SELECT CAST(pg_try_advisory_lock_shared" LOCK_KEY
+                                   : "SELECT CAST(pg_try_advisory_lock" LOCK_KEY,
+                      fa_text(lock->name));
+}
+
+static void release(fa_lock *lock)
+{
+    struct fa_postgres *postgres = lock->store->postgres;
+    int64_t had;
+    if (lock->pid != getpid())
+        return;
+    fa_lock **at = &postgres->locks;
+    while (*at != lock)
+        at = &(*at)->next;
+    *at = lock->next;
+    if (postgres->connection != NULL && !lock->store->spare.serves)
+        fa_db_find(lock->store, NULL, &had,
+                   lock->shared ? "SELECT CAST(pg_advisory_unlock_shared" LOCK_KEY
+                                : "SELECT CAST(pg_advisory_unlock" LOCK_KEY,
+                   fa_text(lock->name));
+}
+
+static int postgres_lock(fa_store *store, const char *name, bool shared, fa_lock **ret_lock,
+                         fa_diag *diag)
+{
+    struct fa_postgres *postgres = store->postgres;
+    int64_t had = 0;
+    for (const fa_lock *held = postgres->locks; held != NULL; held = held->next)
+        if (strcmp(held->name, name) == 0 && !(held->shared && shared))
+            return FA_EBUSY;
+    FA_ENDS(fa_free_at) fa_lock *lock = fa_db_lock_new(name, shared, release);
+    FA_OR_RETURN(fa_have(lock != NULL, "a lock", diag));
+    lock->store = store;
+    int rc = try_lock(store, lock, &had, diag);
+    if (rc != 0 || had != 1)
+        return rc != 0 ? rc : FA_EBUSY;
+    lock->next = postgres->locks;
+    *ret_lock = postgres->locks = lock, lock = NULL;
+    return 0;
+}
+
 const fa_backend fa_postgres_backend = FA_BACKEND(postgres);
 
 /* ---- whose tables, of which version ---------------------------------------------------------*/
@@ -677,6 +726,7 @@ int fa_postgres_connect(fa_store *store, fa_diag *diag)
 {
     struct fa_postgres *postgres = store->postgres;
     const int64_t began = fa_clock_ms();
+    int64_t had;
     store->entering = true;
     int rc = connect_session(store, diag);
     if (rc == 0)
@@ -693,14 +743,15 @@ int fa_postgres_connect(fa_store *store, fa_diag *diag)
     postgres->served = true;
     postgres->hung = false;
     store->lost = store->spare.noted = false;
-    fa_lock_take_again(store);
+    for (const fa_lock *lock = postgres->locks; lock != NULL; lock = lock->next)
+        try_lock(store, lock, &had, NULL);
     return 0;
 }
 
-bool fa_store_server_is_gone(fa_store *store)
+bool fa_postgres_is_gone(fa_store *store)
 {
     struct fa_postgres *postgres = store->postgres;
-    if (postgres == NULL || store->changing)
+    if (store->changing)
         return false;
     const int pause = postgres->locks != NULL ? FA_POSTGRES_HOLDER_MS : FA_POSTGRES_ASK_MS;
     bool due = fa_clock_ms() >= postgres->asked + pause;
@@ -717,15 +768,15 @@ bool fa_store_server_is_gone(fa_store *store)
     return postgres->connection == NULL;
 }
 
-bool fa_store_server_restarts(fa_store *store)
+bool fa_postgres_restarts(fa_store *store)
 {
     static const char age_sql[] = "SELECT CAST(1000 * extract(epoch FROM clock_timestamp() - "
                                   "pg_postmaster_start_time()) AS bigint)";
     struct fa_postgres *postgres = store->postgres;
     int64_t age = 0;
-    if (fa_store_server_is_gone(store))
+    if (fa_postgres_is_gone(store))
         return !postgres->hung;
-    if (postgres == NULL || store->changing || postgres->locks != NULL)
+    if (store->changing || postgres->locks != NULL)
         return false;
     if (postgres->back == 0 && run_commands(store, age_sql, &age, NULL) == 0)
         postgres->back = fa_clock_ms() - age;

@@ -65,9 +65,8 @@ int fa_postgres_connect(fa_store *store, fa_diag *diag);
 void fa_postgres_disconnect(fa_store *store);
 /* Fills the table. FA_ENOTSUP with what to install. Once loaded it stays. */
 int fa_pq_load(fa_diag *diag);
-
-/* A server's locks, on a new connection. */
-void fa_lock_take_again(fa_store *store);
+bool fa_postgres_is_gone(fa_store *store); /* as fa_store_server_is_gone() and _restarts() */
+bool fa_postgres_restarts(fa_store *store);
 
 /* ---- the backend ---------------------------------------------------------------------------- */
 extern const fa_backend fa_postgres_backend;

@@ -180,6 +180,8 @@ static int open_server(fa_store *store, const char *url, fa_diag *diag)
     store->postgres = calloc(1, sizeof *store->postgres);
     FA_OR_RETURN(fa_have(store->postgres != NULL, "a store", diag));
     store->postgres->answer_ms = FA_POSTGRES_ANSWER_MS;
+    store->is_gone = fa_postgres_is_gone;
+    store->restarts = fa_postgres_restarts;
     store->spare.read_only = store->read_only;
     use_server(store);
     int rc = read_address(store, url, diag);

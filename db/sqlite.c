@@ -356,6 +356,12 @@ void fa_store_use_no_space(fa_store *store, bool on)
     store->no_space = on;
 }
 
+static int sqlite_lock(fa_store *store, const char *name, bool shared, fa_lock **ret_lock,
+                       fa_diag *diag)
+{
+    return fa_lock_of_file(store->path, name, shared, ret_lock, diag);
+}
+
 static const fa_backend backend = FA_BACKEND(sqlite);
 
 /* ---- opening --------------------------------------------------------------------------------*/

@@ -40,9 +40,7 @@ int fa_db_check_file(const char *path, struct stat *ret_stat, fa_diag *diag);
 int fa_db_check_writable(const char *path, fa_diag *diag);
 int fa_db_create_empty(const char *path, fa_diag *diag); /* mode 0600; 0 when it exists already */
 
-/* STORE.lock, the file beside a store: its locks. */
-#define FA_LOCK_ENDING ".lock" /* of a store's path */
-
+#define FA_LOCK_ENDING ".lock" /* behind a store's path: the file with its locks */
 /* fa_store_lock() of a store at this path, in which no part is a symbolic link. */
 int fa_lock_of_file(const char *store_path, const char *name, bool shared, fa_lock **ret_lock,
                     fa_diag *diag);

@@ -6,6 +6,7 @@
 #include "statements.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -47,6 +48,16 @@ void fa_store_close(fa_store **store)
     *store = NULL;
 }
 
+bool fa_store_server_is_gone(fa_store *store)
+{
+    return store->is_gone != NULL && store->is_gone(store);
+}
+
+bool fa_store_server_restarts(fa_store *store)
+{
+    return store->restarts != NULL && store->restarts(store);
+}
+
 int fa_db_enter(fa_store *store, fa_diag *diag)
 {
     if (store == NULL)
@@ -58,9 +69,30 @@ int fa_db_enter(fa_store *store, fa_diag *diag)
     return store->enter(store, diag);
 }
 
-int fa_db_exec(fa_store *store, const char *sql, fa_diag *diag)
+/* ---- locks ----------------------------------------------------------------------------------*/
+fa_lock *fa_db_lock_new(const char *name, bool shared, void (*release)(fa_lock *lock))
 {
-    return store->backend->exec(store, sql, diag);
+    fa_lock *lock = calloc(1, sizeof *lock);
+    if (lock == NULL)
+        return NULL;
+    *lock = (fa_lock){.release = release, .shared = shared, .pid = getpid(), .fd = -1};
+    snprintf(lock->name, sizeof lock->name, "%s", name);
+    return lock;
+}
+
+int fa_store_lock(fa_store *store, const char *name, bool shared, fa_lock **ret_lock, fa_diag *diag)
+{
+    int rc = fa_db_enter(store, diag);
+    return rc != 0 ? rc : store->backend->lock(store, name, shared, ret_lock, diag);
+}
+
+void fa_lock_release(fa_lock **lock)
+{
+    if (lock == NULL || *lock == NULL)
+        return;
+    (*lock)->release(*lock);
+    free(*lock);
+    *lock = NULL;
 }
 
 int fa_db_refuse_version(const fa_store *store, int64_t version, const char *instead, fa_diag *diag)

@@ -42,6 +42,8 @@ fa_value fa_now(void);                            /* seconds since 1970 */
 
 /* The connection is there, and this process may use it. */
 int fa_db_enter(fa_store *store, fa_diag *diag);
+/* NULL: no memory. */
+fa_lock *fa_db_lock_new(const char *name, bool shared, void (*release)(fa_lock *lock));
 /* A statement, prepared at its first use, with values for its first places, if any. `sql` must be a literal. A failure is
  * the query's: it binds nothing, and its first step fails with that. */
 fa_query fa_db_prepare_values(fa_store *store, fa_diag *diag, const char *sql,
@@ -102,7 +104,7 @@ int fa_read_end(fa_query *query);
 void fa_bind_columns(fa_query *query, const fa_member *members, const void *record);
 void fa_read_columns(fa_query *query, const fa_member *members, void *ret_record);
 
-int fa_db_exec(fa_store *store, const char *sql, fa_diag *diag);
+#define fa_db_exec(store, sql, diag) (store)->backend->exec(store, sql, diag)
 /* FA_EVERSION, with its sentence: the store is of another version than this library's. `instead`: what
  * else the user may do. */
 int fa_db_refuse_version(const fa_store *store, int64_t version, const char *instead,
