@@ -26,8 +26,7 @@ import vllm_fa3
 BACKENDS = {"fa2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 PEERS = [*BACKENDS, *([vllm_fa3.NAME] if vllm_fa3.flash_attn_varlen_func else [])]
 SEQ = [512, 1024, 2048, 4096, 8192, 16384]
-SMALL = [(1, 1, 32, 64), (1, 1, 128, 64), (1, 1, 512, 64), (1, 12, 197, 64), (4, 8, 512, 64), (32, 8, 512, 64), (1, 32, 512, 128),
-         (2, 16, 1000, 128)]
+SMALL = [(1, 1, 32, 64), (1, 1, 128, 64), (1, 1, 512, 64), (1, 12, 197, 64), (4, 8, 512, 64), (32, 8, 512, 64), (1, 32, 512, 128), (2, 16, 1000, 128)]
 
 
 class Clock:
@@ -42,8 +41,7 @@ class Clock:
         return self.medians(calls, budget_ms / max(total, 1e-3))
 
     def alone(self, calls, budget_ms):
-        return {name: t for name, call in calls.items()
-                for t in self.in_turn({name: call}, budget_ms).values()}
+        return {name: t for name, call in calls.items() for t in self.in_turn({name: call}, budget_ms).values()}
 
     def medians(self, calls, count):
         times = self.rounds(calls, max(9, min(60, int(count))))
@@ -77,13 +75,11 @@ def sdpa(backend, *tensors, **how):
 def run_row(tuner, clock, dtype, causal, shape, budget_ms):
     batch, heads, seq, head_dim = shape
     torch_dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
-    q, k, v = (torch.randn(batch, heads, seq, head_dim, device="cuda", dtype=torch_dtype)
-               for _ in range(3))
+    q, k, v = (torch.randn(batch, heads, seq, head_dim, device="cuda", dtype=torch_dtype) for _ in range(3))
     o = torch.full_like(q, float("nan"))
     begin = time.perf_counter()
     # As many queries as keys: PyTorch's mask, which is anchored top-left, is this one, of which sweeps have winners.
-    kernel = tuner.kernel(fatune.problem(dtype, "bottom-right" if causal else "none", head_dim, batch,
-                                         heads, seq=seq))
+    kernel = tuner.kernel(fatune.problem(dtype, "bottom-right" if causal else "none", head_dim, batch, heads, seq=seq))
     tune_s = time.perf_counter() - begin
     answer = tuner.answer(kernel)
     ours = tuner.launcher(kernel, q, k, v, o, torch.cuda.current_stream().cuda_stream)
@@ -97,9 +93,8 @@ def run_row(tuner, clock, dtype, causal, shape, budget_ms):
         raise SystemExit(f"wrong result: {error} beside FA2 in {dtype} D={head_dim} S={seq}")
     ms, alone = clock.in_turn(calls, budget_ms), clock.alone(calls, budget_ms)
     flops = 4 * batch * heads * seq * seq * head_dim / (2 if causal else 1)
-    return dict(dtype=dtype, D=head_dim, causal=causal, S=seq, B=batch, H=heads, tune_s=tune_s,
-                error=error, config=answer.trial.config.text(), measured=answer.measured,
-                default_us=answer.default_us, predicted_us=answer.trial.predicted_us,
+    return dict(dtype=dtype, D=head_dim, causal=causal, S=seq, B=batch, H=heads, tune_s=tune_s, error=error, config=answer.trial.config.text(),
+                measured=answer.measured, default_us=answer.default_us, predicted_us=answer.trial.predicted_us,
                 **{f"{n}_us": t * 1e3 for n, t in ms.items()},
                 **{f"{n}_alone_us": t * 1e3 for n, t in alone.items()},
                 **{f"{n}_tflops": flops / t / 1e9 for n, t in ms.items()},
@@ -123,6 +118,23 @@ def rows_of(options):
                     yield dtype, causal, (16384 // seq, 2048 // head_dim, seq, head_dim)
 
 
+def in_time(rows, seconds):
+    """The rows, as long as no more than so many seconds have gone; the first one in any case."""
+    begin = time.monotonic()
+    for index, row in enumerate(rows):
+        if index and time.monotonic() - begin > seconds:
+            print(f"after {seconds:.0f} s the other rows are left out")
+            break
+        yield row
+
+
+def keep(row, path):
+    """Appends the row to the file of JSON lines, if one is asked for."""
+    if path:
+        with open(path, "a", encoding="utf-8") as out:
+            out.write(json.dumps(row) + "\n")
+
+
 def geomean(values):
     return math.exp(statistics.fmean(math.log(value) for value in values))
 
@@ -137,7 +149,6 @@ def main():
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further row is begun after so many")
     parser.add_argument("--out", help="JSON lines are appended to this file, row by row")
     options = parser.parse_args()
-    begin = time.monotonic()
     torch.cuda.init()
     torch.zeros(1, device="cuda")
     tuner, clock, rows = fatune.Tuner(), Clock(), []
@@ -146,10 +157,7 @@ def main():
     print(f"matrix product 8192^3 bf16: {ceiling:.0f} TFLOP/s")
     print("dtype  D   causal  B  H      S " + "".join(f"{n:>6}" for n in PEERS) + "  ours (us)        share"
           + "".join(f"  vs {n:<5}" for n in PEERS) + "  best   alone  tune s  config")
-    for dtype, causal, shape in rows_of(options):
-        if rows and time.monotonic() - begin > options.seconds:
-            print(f"after {options.seconds:.0f} s the other rows are left out")
-            break
+    for dtype, causal, shape in in_time(rows_of(options), options.seconds):
         row = run_row(tuner, clock, dtype, causal, shape, options.budget)
         row.update(ceiling_tflops=ceiling)
         rows.append(row)
@@ -157,17 +165,13 @@ def main():
               + "".join(f"{row[n + '_tflops']:6.0f}" for n in PEERS)
               + f"  {row['ours_tflops']:4.0f} ({row['ours_us']:7.1f})  {row['ours_tflops'] / ceiling:5.2f} "
               + "".join(f"  {row['vs_' + n]:8.3f}" for n in PEERS)
-              + f"  {row['vs_best']:5.3f}  {row['alone_vs_best']:5.3f}   {row['tune_s']:5.2f}"
-              f"  {row['config']}", flush=True)
-        if options.out:
-            with open(options.out, "a", encoding="utf-8") as out:
-                out.write(json.dumps(row) + "\n")
+              + f"  {row['vs_best']:5.3f}  {row['alone_vs_best']:5.3f}   {row['tune_s']:5.2f}  {row['config']}", flush=True)
+        keep(row, options.out)
     for protocol, prefix in (("in turn", ""), ("alone", "alone_")):
         parts = []
         for name in [*PEERS, "best"]:
             ratios = [row[f"{prefix}vs_{name}"] for row in rows]
-            parts.append(f"vs {name} geomean {geomean(ratios):.3f} worst {min(ratios):.3f} "
-                         f"below 1.0: {sum(ratio < 1 for ratio in ratios)}")
+            parts.append(f"vs {name} geomean {geomean(ratios):.3f} worst {min(ratios):.3f} below 1.0: {sum(ratio < 1 for ratio in ratios)}")
         print(f"rows {len(rows)} {protocol}: " + "; ".join(parts))
     print("wrong: 0")
     tuner.close()

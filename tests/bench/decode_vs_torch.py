@@ -9,22 +9,20 @@ fastest peer's time with lengths known to the host over ours; behind it our time
     FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/decode_vs_torch.py
 """
 import argparse
-import json
 import math
-import time
 
 import torch
 import torch.nn.functional as F
 
 import fatune
 import vllm_fa3
-from attn_vs_torch import Clock, geomean, sdpa
+from attn_vs_torch import Clock, geomean, in_time, keep, sdpa
 
 ROWS = [(1, 32, 8, 1, 4096), (8, 32, 8, 1, 4096), (32, 32, 8, 1, 8192), (128, 32, 8, 1, 2048), (1, 32, 8, 1, 131072), (16, 64, 8, 1, 16384),
         (8, 32, 32, 1, 4096), (64, 16, 1, 1, 8192), (8, 32, 8, 4, 8192), (3, 28, 4, 1, 5000), (48, 64, 8, 1, 1500), (256, 32, 8, 1, 700),
         (5, 40, 8, 1, 30000)]   # batch, query heads, key heads, queries, keys
-FORMS = {"fixed": {}, "lengths": {"lengths_k": 2}, "page 64": {"lengths_k": 2, "page": 64},
-         "page 16": {"lengths_k": 2, "page": 16}, "invariant": {"batch_invariant": 1}, "fp8": {"kv_dtype": 1}}
+FORMS = {"fixed": {}, "lengths": {"lengths_k": 2}, "page 64": {"lengths_k": 2, "page": 64}, "page 16": {"lengths_k": 2, "page": 16},
+         "invariant": {"batch_invariant": 1}, "fp8": {"kv_dtype": 1}}
 
 
 def paged(keys, page, order):
@@ -87,8 +85,7 @@ def arguments(form, q, k, v, o):
 def ours(tuner, name, shape, q, k, v, o):
     """A call without arguments that launches our kernel, and its answer."""
     batch, heads, heads_kv, seq_q, seq_k = shape
-    problem = fatune.problem("bf16", "bottom-right" if seq_q > 1 else "none", q.shape[3], batch, heads,
-                             heads_kv, seq=seq_q, seq_k=seq_k)
+    problem = fatune.problem("bf16", "bottom-right" if seq_q > 1 else "none", q.shape[3], batch, heads, heads_kv, seq=seq_q, seq_k=seq_k)
     for field, value in FORMS[name].items():
         setattr(problem, field, value)
     kernel = tuner.kernel(problem)
@@ -144,25 +141,18 @@ def main():
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further row is begun after so many")
     parser.add_argument("--out")
     options = parser.parse_args()
-    begin = time.monotonic()
     forms = ["fixed", *(name for name in options.forms if name != "fixed")]
     tuner, clock, rows = fatune.Tuner(), Clock(ahead=400_000), []
     print(f"{'B Hq Hk Sq Sk':22s} {'cuDNN':>7s} {'FA2':>7s} {'FA3':>7s} {'ours':>7s} {'best/ours':>9s} "
           + " ".join(f"{name:>9s}" for name in forms[1:]))
-    for index in options.rows:
-        if rows and time.monotonic() - begin > options.seconds:
-            print(f"after {options.seconds:.0f} s the other rows are left out")
-            break
+    for index in in_time(options.rows, options.seconds):
         row = run_row(tuner, clock, ROWS[index], forms, options.budget_ms)
         rows.append(row)
         us = row["us"]
         print(f"{' '.join(map(str, row['shape'])):22s} {us['cudnn']:7.1f} {us.get('fa2', math.nan):7.1f} "
               f"{us.get('fa3', math.nan):7.1f} {us['fixed']:7.1f} {row['ours']:9.3f} "
-              + " ".join(f"{row['fixed/' + name]:9.3f}" for name in forms[1:]) + f"  {row['configs']['fixed']}",
-              flush=True)
-        if options.out:
-            with open(options.out, "a", encoding="utf-8") as out:
-                out.write(json.dumps(row) + "\n")
+              + " ".join(f"{row['fixed/' + name]:9.3f}" for name in forms[1:]) + f"  {row['configs']['fixed']}", flush=True)
+        keep(row, options.out)
         torch.cuda.empty_cache()
     print("geometric mean" + " " * 42 + f"{geomean(row['ours'] for row in rows):9.3f} "
           + " ".join(f"{geomean(row['fixed/' + name] for row in rows):9.3f}" for name in forms[1:]))

@@ -27,8 +27,7 @@ class Problem(c.Structure):
 
 class Gpu(c.Structure):
     _fields_ = [("name", c.c_char * 64)]
-    _fields_ += [(n, c.c_int32) for n in ("sm", "sm_count", "smem_per_block", "smem_per_sm",
-                                          "smem_reserved", "regs_per_sm", "threads_per_sm",
+    _fields_ += [(n, c.c_int32) for n in ("sm", "sm_count", "smem_per_block", "smem_per_sm", "smem_reserved", "regs_per_sm", "threads_per_sm",
                                           "blocks_per_sm")]
     _fields_ += [("l2_bytes", c.c_int64), ("memory_bus_bits", c.c_int32), ("clock_mhz", c.c_int32),
                  ("bandwidth_gbs", c.c_double), ("tensor_tflops", c.c_double),
@@ -43,17 +42,14 @@ class Config(c.Structure):
     _fields_ = [("family", c.c_char * 32), ("count", c.c_int32), ("tunable", Tunable * 16)]
 
     def text(self):
-        return self.family.decode() + " " + " ".join(
-            f"{t.name.decode()}={t.value}" for t in self.tunable[:self.count])
+        return self.family.decode() + " " + " ".join(f"{t.name.decode()}={t.value}" for t in self.tunable[:self.count])
 
 
 class Trial(c.Structure):
     _fields_ = [("config", Config), ("status", c.c_int32), ("reason", c.c_char * 512)]
-    _fields_ += [(n, c.c_int32) for n in ("threads", "smem_bytes", "registers", "spill_bytes",
-                                          "blocks_per_sm")]
+    _fields_ += [(n, c.c_int32) for n in ("threads", "smem_bytes", "registers", "spill_bytes", "blocks_per_sm")]
     _fields_ += [("grid", c.c_uint32 * 3)]
-    _fields_ += [(n, c.c_double) for n in ("compile_ms", "predicted_us", "median_us", "low_us",
-                                           "high_us")]
+    _fields_ += [(n, c.c_double) for n in ("compile_ms", "predicted_us", "median_us", "low_us", "high_us")]
     _fields_ += [("sample_count", c.c_int32), ("max_error", c.c_double), ("tolerance", c.c_double),
                  ("raced", c.c_bool), ("static_smem_bytes", c.c_int32)]
 
@@ -63,8 +59,7 @@ class Answer(c.Structure):
                 ("entry", c.c_char * 32), ("cubin_key", c.c_char * 65), ("nvrtc", c.c_char * 256),
                 ("driver_version", c.c_int32), ("unix_time", c.c_int64), ("default_us", c.c_double),
                 ("tune_s", c.c_double)]
-    _fields_ += [(n, c.c_int32) for n in ("space", "in_budget", "compiled", "clean", "proved",
-                                          "measured", "failed", "ties")]
+    _fields_ += [(n, c.c_int32) for n in ("space", "in_budget", "compiled", "clean", "proved", "measured", "failed", "ties")]
     _fields_ += [("from_store", c.c_bool), ("from_problem", Problem), ("from_gpu", c.c_char * 64),
                  ("why", c.c_char * 256), ("shortlist_only", c.c_bool), ("from_system", c.c_bool), ("strategy", c.c_char * 16),
                  ("undated", c.c_bool), ("contents", c.c_int32),
@@ -72,12 +67,10 @@ class Answer(c.Structure):
 
 
 class Args(c.Structure):
-    _fields_ = [("size", c.c_size_t), ("q", c.c_void_p), ("k", c.c_void_p), ("v", c.c_void_p), ("o", c.c_void_p),
-                ("lse", c.c_void_p)]
+    _fields_ = [("size", c.c_size_t), ("q", c.c_void_p), ("k", c.c_void_p), ("v", c.c_void_p), ("o", c.c_void_p), ("lse", c.c_void_p)]
     _fields_ += [(n, c.c_int64 * 3) for n in ("q_stride", "k_stride", "v_stride", "o_stride")]
     _fields_ += [("softmax_scale", c.c_float)]
-    _fields_ += [(n, c.c_void_p) for n in ("cu_seqlens_q", "cu_seqlens_k", "seqused_k", "block_table", "sinks",
-                                           "k_scale", "v_scale")]
+    _fields_ += [(n, c.c_void_p) for n in ("cu_seqlens_q", "cu_seqlens_k", "seqused_k", "block_table", "sinks", "k_scale", "v_scale")]
     _fields_ += [("block_table_stride", c.c_int64), ("k_scale_stride", c.c_int64 * 2),
                  ("v_scale_stride", c.c_int64 * 2), ("num_pages", c.c_int32), ("total_q", c.c_int32),
                  ("total_k", c.c_int32), ("softcap", c.c_float), ("workspace", c.c_void_p),
@@ -102,8 +95,7 @@ class Tuner:
 
     def kernel(self, problem, effort="measure"):
         kernel = c.c_void_p()
-        self.check(self.lib.fa_get_best_kernel(self.handle, c.byref(problem), EFFORTS[effort],
-                                               c.byref(kernel), c.byref(self.diag)))
+        self.check(self.lib.fa_get_best_kernel(self.handle, c.byref(problem), EFFORTS[effort], c.byref(kernel), c.byref(self.diag)))
         return kernel
 
     def answer(self, kernel):
@@ -130,7 +122,6 @@ class Tuner:
         self.lib.fa_close(c.byref(self.handle))
 
 
-def problem(dtype="fp16", causal="none", head_dim=64, batch=4, heads=8, heads_kv=None, seq=512,
-            seq_k=None):
+def problem(dtype="fp16", causal="none", head_dim=64, batch=4, heads=8, heads_kv=None, seq=512, seq_k=None):
     return Problem(dtype=DTYPES[dtype], causal=CAUSAL[causal], head_dim=head_dim, batch=batch,
                    heads_q=heads, heads_kv=heads_kv or heads, seq_q=seq, seq_k=seq_k or seq)

@@ -8,15 +8,13 @@ it beside it, the faster of vLLM's two ways to call it, and its outputs are look
     FA_TUNE_LIBRARY=build/libfa_tune.so python3 tests/bench/prefill_serving.py
 """
 import argparse
-import json
 import math
-import time
 
 import torch
 
 import fatune
 import vllm_fa3
-from attn_vs_torch import Clock, sdpa
+from attn_vs_torch import Clock, in_time, keep, sdpa
 from decode_vs_torch import paged
 
 MIXED = [8192, 64, 3511, 181, 1024, 512, 2200, 4096, 97, 300, 1500, 700, 6000, 128, 2600, 420, 850, 393]   # 32,768 in all
@@ -178,11 +176,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further row is begun after so many")
     parser.add_argument("--out")
     options = parser.parse_args()
-    begin, clock, tuner = time.monotonic(), Clock(ahead=400_000), fatune.Tuner()
-    for name in options.rows:
-        if time.monotonic() - begin > options.seconds:
-            print(f"after {options.seconds:.0f} s the other rows are left out")
-            break
+    clock, tuner = Clock(ahead=400_000), fatune.Tuner()
+    for name in in_time(options.rows, options.seconds):
         result = run_row(tuner, clock, name, ROWS[name], options.forms, options.budget_ms)
         us = result["us"]
         for form, t in us.items():
@@ -194,9 +189,7 @@ def main():
             if form in result["fa3"]:
                 said += f"  FA3/this {result['fa3'][form] / t:6.3f}"
             print(said + "  " + result["configs"].get(form, ""), flush=True)
-        if options.out:
-            with open(options.out, "a", encoding="utf-8") as out:
-                out.write(json.dumps(result) + "\n")
+        keep(result, options.out)
         torch.cuda.empty_cache()
     tuner.close()
 

@@ -29,8 +29,7 @@ def ways():
     yield "fa_tune.attention(q, k, v, out=out)", lambda: fa_tune.attention(q, k, v, out=out)
     yield "fa_tune.attention(q, k, v)", lambda: fa_tune.attention(q, k, v)
     yield "… causal=True, out=out", lambda: fa_tune.attention(q, k, v, causal=True, out=out)
-    yield "… return_lse=True, out=(out, lse)", lambda: fa_tune.attention(
-        q, k, v, return_lse=True, out=(out, lse))
+    yield "… return_lse=True, out=(out, lse)", lambda: fa_tune.attention(q, k, v, return_lse=True, out=(out, lse))
     yield "kernel(q, k, v, out=out)", lambda: bound(q, k, v, out=out)
     yield "kernel(q, k, v)", lambda: bound(q, k, v)
     yield "torch.empty_like(q)", lambda: torch.empty_like(q)
@@ -91,8 +90,7 @@ def main():
                     us = time_us(call, options.calls)
                 if number >= 3:  # the first warm up
                     times.append(us)
-    print("host time of one call, fp16 %s, PyTorch %s, %s" % (
-        "x".join(map(str, SHAPE)), torch.__version__, torch.cuda.get_device_name()))
+    print("host time of one call, fp16 %s, PyTorch %s, %s" % ("x".join(map(str, SHAPE)), torch.__version__, torch.cuda.get_device_name()))
     print("%-36s %8s %8s" % ("call", "median", "fastest"))
     for name, _, times in rows:
         print("%-36s %5.2f us %5.2f us" % (name, statistics.median(times), min(times)))

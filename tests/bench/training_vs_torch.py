@@ -74,8 +74,7 @@ def varlen_ways_of(causal, sequences=SEQUENCES):
             "pytorch-fa2": (lambda *tensors: first(torch.ops.aten._flash_attention_forward(
                 *tensors, bounds, bounds, longest, longest, 0.0, causal, False)), False)}
     if flash_attention_4:
-        ways["flash-attention-4"] = (lambda *tensors: first(flash_attention_4.flash_attn_varlen_func(
-            *tensors, **lengths, causal=causal)), False)
+        ways["flash-attention-4"] = (lambda *tensors: first(flash_attention_4.flash_attn_varlen_func(*tensors, **lengths, causal=causal)), False)
     return ways
 
 
