@@ -6,7 +6,7 @@ Each row: medians of 45 launches (9 at least, where they take more than a second
 outputs, which were NaN before, against a peer's. Needs the installed wheel and PyTorch on a GPU. FA_PEERS: training_vs_torch.py's. Decoding and packed
 sequences are timed by decode_vs_torch.py and prefill_serving.py, which want FA_TUNE_LIBRARY and vLLM's FlashAttention-3 in FA_PEERS.
 
-    python3 tests/bench/drawn_shapes.py SEED forward|backward|gemm|rms_norm|decode|packed|packed_backward [COUNT] [--out FILE]"""
+    python3 tests/bench/drawn_shapes.py SEED forward|backward|gemm|rms_norm|decode|packed|packed_backward [COUNT] [--from N] [--out FILE]"""
 import argparse
 import functools
 import math
@@ -154,26 +154,27 @@ def main():
     parser.add_argument("seed", type=int)
     parser.add_argument("operation", choices=OPERATIONS)
     parser.add_argument("count", type=int, nargs="?", default=40)
+    parser.add_argument("--from", dest="first", type=int, default=0, help="how many of the seed's problems are left out, as measured before")
     parser.add_argument("--out", help="also write the rows as JSON lines")
     options = parser.parse_args()
     draw, run = OPERATIONS[options.operation]
     dice, rows = random.Random("%d %s" % (options.seed, options.operation)), []
     cache = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     print("%s, seed %d, %s\n| problem | fa_tune us | fastest peer us | / fa_tune | cold s |" % (torch.cuda.get_device_name(), options.seed, options.operation))
-    for _ in range(options.count):
-        problem = draw(dice)
+    for problem in [draw(dice) for _ in range(options.first + options.count)][options.first:]:
         row = {**problem, **run(problem, cache)}
         peers = {name: row[name] for name in ("pytorch-fa2", "pytorch-cudnn", "flash-attention-4", "fa3", "cublas", "torch", "torch.compile") if name in row}
         if not peers:
-            print("| %s | %.1f | no peer takes it" % (problem, row["fa_tune"]))
+            print("| %s | %.1f | no peer takes it" % (problem, row["fa_tune"]), flush=True)
             continue
         name = min(peers, key=peers.get)
         row["fastest"] = peers[name]
         rows.append(row)
+        training.finish(rows, [], options.out)  # a table that is cut short keeps its rows
         print("| %s | %.1f | %s %.1f | %.3f | %.1f | %s" % (" ".join("%s=%s" % item for item in problem.items()), row["fa_tune"], name, peers[name],
                                                           peers[name] / row["fa_tune"], row["cold_s"], " ".join(map(str, [row.get("family", ""), *row.get("tunables", {}).items()]))), flush=True)
         torch.cuda.empty_cache()
-    training.finish(rows, ["fastest"], options.out)
+    training.finish(rows, ["fastest"], None)
     ratios = sorted(row["fastest"] / row["fa_tune"] for row in rows)
     print("%d problems, worst %.3f, below 1.00: %d, below 0.95: %d" % (len(rows), ratios[0], sum(r < 1 for r in ratios), sum(r < 0.95 for r in ratios)))
 
