@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """rm: what goes, what stays, and what is then as if it had never been tuned. On the fake driver."""
-import json
 import os
 import signal
 import subprocess
