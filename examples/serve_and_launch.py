@@ -14,7 +14,6 @@ one structure is their whole argument. Exit status 77: no CUDA device here.
 """
 import array
 import ctypes
-import hashlib
 import http.client
 import json
 import math

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args, overload
 from . import _core, _engine
 from ._errors import ArgumentError, Error, check_text, did_you_mean, one_of, refuse_feature, shown
 from ._objects import Answer, Check, Doctor, Forgotten, Report, Sweep, SweepItem, Winners
-from ._problem import ALSO, ARGUMENTS, MEANT, Problem, ProblemLike, flag, named, names, problems_of
+from ._problem import ARGUMENTS, MEANT, Problem, ProblemLike, flag, named, names, problems_of
 from ._problem import fields as all_fields
 from ._tables import counted
 from ._types import Effort, GridFields, ProblemFields, Progress, SweepEffort

@@ -4,7 +4,7 @@ them, how they allocate, and how a tensor of theirs gets to a GPU. Called by fa_
 libraries without DLPack's exchange table, and for its sentences."""
 import sys
 
-from ._errors import DeviceError, NotSupported, TensorError
+from ._errors import NotSupported, TensorError
 
 
 def _library(tensor):

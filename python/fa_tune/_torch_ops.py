@@ -20,12 +20,10 @@ import math
 import torch
 
 from . import _core, _errors, _policy
-from ._problem import Problem
 
 _OPTIONS = ("bool causal=False, *, float? scale=None, str layout='bhsd', bool top_left=False, int[]? window=None, "
             "float softcap=0.0, Tensor? sinks=None, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, "
             "SymInt? max_seqlen_q=None, SymInt? max_seqlen_k=None, str? score=None, str? mask=None")
-LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k")
 _ARGUMENTS = ("Tensor q, Tensor k, Tensor v, " + _OPTIONS + ", Tensor? seqused_k=None, Tensor? block_table=None, "
               "str? buffers=None, Tensor[]? buffer_tensors=None")
 SCHEMAS = {
@@ -59,7 +57,7 @@ def _words(causal=False, *, scale=None, layout="bhsd", top_left=False, window=No
         words["softcap"] = softcap
     if buffers:
         words["buffers"] = _buffers(buffers, buffer_tensors)
-    words.update((name, value) for name, value in others.items() if value is not None)   # sinks, LENGTHS
+    words.update((name, value) for name, value in others.items() if value is not None)   # sinks, lengths
     return words
 
 
