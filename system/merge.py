@@ -8,7 +8,7 @@ import json
 import sys
 
 ORIGINS = ["measured", "measured-same-silicon", "imported", "transferred", "predicted", "unranked"]
-LEFT_OUT = {"problem", "gpu", "from_problem", "from_gpu", "from_store", "from_system", "in_local", "in_fleet", "why", "status", "reason",
+LEFT_OUT = {"problem", "gpu", "from_problem", "from_gpu", "from_store", "from_system", "why", "status", "reason",
           "threads", "smem_bytes", "static_smem_bytes", "registers", "spill_bytes", "blocks_per_sm", "grid", "compile_ms", "entry",
           "tune_s", "shortlist_only", "speedup_over_default", "tflops"}
 
