@@ -24,7 +24,7 @@ enum { FA_BENCH_CASES = 8 };
  * Fields that shape the source stay the problem's. Returns their number; deterministic. For attention: case 0's elements
  * are all checked for being written and finite, and all rows are compared when that is cheap, else 256 sampled ones; the
  * others have lengths off every tile edge, one longer than the other (causal rows with no visible key), padded strides,
- * large magnitudes, a single query, a single key, none. In ops/op.c. */
+ * large magnitudes, a single query, a single key, none. In candidate.c. */
 int fa_bench_cases(const fa_problem *problem, uint64_t seed, fa_problem ret_case[FA_BENCH_CASES]);
 
 typedef struct fa_bench fa_bench;

@@ -195,7 +195,7 @@ int fa_space_some(const fa_task *task, const fa_config *const *config, int count
 int fa_space_launches(const fa_task *task, const fa_candidate *candidate, int count,
                       fa_launches *ret_launches, int stride, fa_diag *diag);
 
-/* ---- from a candidate to the text that NVRTC sees (render.c) ---------------------------------*/
+/* ---- from a candidate to the text that NVRTC sees (candidate.c) ------------------------------*/
 /* The rendered source of a candidate: every tunable and every let as a macro, but for lets that read fields which do not
  * shape the source (batch, heads, lengths), so that one cubin serves problems of every size. Names of the manifest's
  * "run_time" are not rendered, nor are lets that read them, nor FA_SMEM_BYTES where it does: configs that differ in such

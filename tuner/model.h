@@ -2,7 +2,7 @@
  *
  * The cost model: how long a config would take on a GPU. It ranks; it never claims. Before compiling,
  * registers are the manifest's estimate; afterwards they are the cubin's. What it reads of a config is
- * the operation's matter; ops/op.c asks it.
+ * the operation's matter; candidate.c asks it.
  *
  * May be used by: tuner, engine. Thread-safety: pure.
  */
