@@ -13,6 +13,7 @@
 #include "hash.h"
 #include "op.h"
 #include "prover.h"
+#include "trial.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -194,7 +195,7 @@ static void read_sample(fa_bench *b, int at, float *ret_us)
 {
     double us = 0;
     FA_TRY(b, fa_event_elapsed_us(b->driver, b->start[at], b->stop[at], &us, b->diag));
-    if (!(us > 0 && us < 1e12))
+    if (!(us > 0 && us < FA_US_MAX))
         FA_TRY(b, fa_fail(b->diag, FA_ECUDA,
                           "an event pair says %g us: the device's clock is not usable", us));
     if (b->rc == 0)
