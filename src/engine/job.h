@@ -30,10 +30,6 @@ typedef struct fa_plan {
     const fa_case_data *data;     /* of the proof's cases; NULL: all is drawn */
 } fa_plan;
 
-/* Plans a tune of the target for a request, by what is stored for it. `work` is held. */
-int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                 const fa_lookup *known, fa_plan *ret_plan, fa_diag *diag);
-
 /* ---- the job --------------------------------------------------------------------------------*/
 typedef struct fa_job fa_job;
 
@@ -184,11 +180,26 @@ void fa_job_free(fa_job **job);
  * between processes is held, and `work` not meanwhile. Without a function NULL, or FA_ENOTSUP where the answer is its. */
 int fa_job_ask_caller(fa_tuner *tuner, const fa_target *target, bool verify,
                       fa_case_data **ret_data, fa_diag *diag);
-bool fa_job_asks_caller(const fa_target *target);
 /* Runs the tune for a target, once; `work` is held, but not while workers are waited for, and so is the key's
  * lock. */
 int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_answer *ret_answer,
                fa_diag *diag);
+
+/* One request on its way to a tune. */
+typedef struct fa_tuning {
+    fa_tuner *tuner;
+    const fa_request *request;
+    fa_target target;
+    fa_lookup
+        known; /* what a look has just found for the target, enough or not; for fa_lookup_free() */
+    fa_job *job;        /* NULL, or begun for this request: its workers are loading already */
+    fa_case_data *data; /* of the proof's cases; NULL: all is drawn */
+} fa_tuning;
+
+bool fa_request_is_again(const fa_request *request); /* it tunes anew, whatever is stored */
+/* Waits for the key's lock, looks where that took a while or nobody has looked, then tunes; `work` is held, but not
+ * during waits. Frees `known` and `job`. */
+int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag);
 
 /* ---- the compile side (job_compile.c) ---- */
 /* Before anything else here. */
@@ -222,18 +233,5 @@ int fa_job_choose_winner(fa_job *job, fa_answer *answer);
 /* ---- tune.c: one request to its answer -------------------------------------------------------*/
 /* fa_tune() of a checked request, whatever server there is. */
 int fa_tune_here(fa_tuner *tuner, const fa_request *request, fa_answer *ret_answer, fa_diag *diag);
-/* One request on its way to a tune. */
-typedef struct fa_tuning {
-    fa_tuner *tuner;
-    const fa_request *request;
-    fa_target target;
-    fa_lookup
-        known; /* what a look has just found for the target, enough or not; for fa_lookup_free() */
-    fa_job *job;     /* NULL, or begun for this request: its workers are loading already */
-    fa_case_data *data; /* of the proof's cases; NULL: all is drawn */
-} fa_tuning;
 
-/* Waits for the key's lock, looks where that took a while or nobody has looked, then tunes; `work` is held, but not
- * during waits. Frees `known` and `job`. */
-int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag);
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One tune: sets up the space with what is on record for it, the order in which configs are tried and the grids they are
+ * One tune: waits for whoever tunes the same key, and looks again where somebody did; sets up the space with what is on record for it, the order in which configs are tried and the grids they are
  * proved on; then a loop on the caller's thread keeps the compile workers and the measuring worker busy until every config
  * of the space has ended somewhere, and races the finalists.
  *
@@ -60,8 +60,9 @@ static int plan_race(fa_tuner *tuner, const fa_target *target, const fa_answer *
     return 0;
 }
 
-int fa_plan_make(fa_tuner *tuner, const fa_request *request, const fa_target *target,
-                 const fa_lookup *known, fa_plan *ret_plan, fa_diag *diag)
+/* Plans a tune of the target for a request, by what is stored for it. */
+static int make_plan(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                     const fa_lookup *known, fa_plan *ret_plan, fa_diag *diag)
 {
     const fa_match *guess = NULL;
     bool timed = false;
@@ -244,7 +245,7 @@ static int make_seed(const fa_tuner *tuner, uint64_t *ret_seed, fa_diag *diag)
     return 0;
 }
 
-bool fa_job_asks_caller(const fa_target *target)
+static bool asks_caller(const fa_target *target)
 {
     void *context;
     return target->gpu.present &&
@@ -262,7 +263,7 @@ int fa_job_ask_caller(fa_tuner *tuner, const fa_target *target, bool verify,
     void *context = NULL;
     uint64_t seed = 0;
     fa_case_function *function = fa_spec_cases_of(operation, &context);
-    if (!fa_job_asks_caller(target) || (function == NULL && verify))
+    if (!asks_caller(target) || (function == NULL && verify))
         return 0;
     if (function == NULL)
         return fa_fail(diag, FA_ENOTSUP,
@@ -625,4 +626,105 @@ int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_ans
         }
     }
     return rc == 0 ? 0 : fa_fail(diag, rc, "%s", job->diag.text);
+}
+
+/* ---- the tune of a target --------------------------------------------------------------------*/
+bool fa_request_is_again(const fa_request *request)
+{
+    return request->again || request->effort == FA_EFFORT_PATIENT;
+}
+
+/* The plan first; when none of the few that it names comes through, the whole space (or the model's
+ * first, for effort PREDICT). */
+static int run_plan(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
+{
+    fa_tuner *tuner = tuning->tuner;
+    fa_plan plan;
+    fa_diag none = {{0}};
+    int rc = 0;
+    if (!tuning->known.looked)
+        rc = fa_look(tuner, &tuning->target, false, &tuning->known, diag);
+    if (rc == 0 || rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
+        rc = make_plan(tuner, tuning->request, &tuning->target, &tuning->known, &plan, diag);
+    for (;;) {
+        if (rc == 0 && tuning->job == NULL)
+            rc = fa_job_new(tuner, tuning->request, tuning->target.gpu.sm, &tuning->job, diag);
+        if (rc != 0)
+            return rc;
+        bool few = plan.count > 0;
+        plan.data = tuning->data;
+        if (!few && tuning->target.gpu.present)
+            fa_job_compile_prestart(tuning->job); /* they load while the space is enumerated */
+        rc = fa_job_run(tuning->job, &tuning->target, &plan, ret_answer, few ? &none : diag);
+        fa_job_free(&tuning->job); /* the workers go before another process's may come */
+        if (rc == 0 || !few)
+            return rc;
+        if (rc != FA_ENOKERNEL || tuning->target.wants_bits)
+            return fa_fail(diag, rc, "%s", none.text);
+        plan.count = 0;
+        plan.prove_only = false;
+        rc = 0;
+    }
+}
+
+/* Whether what is stored by now is enough. since: when the request began, for one that wants a new answer: not all
+ * who hold the key's lock tune it. */
+static bool find_made(fa_tuning *tuning, bool again, int64_t since, fa_answer *ret_answer)
+{
+    fa_lookup_free(&tuning->known);
+    if (fa_look(tuning->tuner, &tuning->target, false, &tuning->known, NULL) != 0 ||
+        !fa_answer_satisfies(&tuning->known.answer, tuning->request) ||
+        (again && tuning->known.answer.unix_time < since))
+        return false;
+    *ret_answer = tuning->known.answer;
+    return true;
+}
+
+static void end_tuning(fa_tuning **tuning)
+{
+    fa_lookup_free(&(*tuning)->known);
+    fa_job_free(&(*tuning)->job);
+    fa_case_data_close(&(*tuning)->data);
+}
+
+int fa_tune_target(fa_tuning *tuning, fa_answer *ret_answer, fa_diag *diag)
+{
+    fa_tuner *tuner = tuning->tuner;
+    const fa_request *request = tuning->request;
+    const fa_target *target = &tuning->target;
+    FA_ENDS(fa_lock_release) fa_lock *key_lock = NULL, *gpu_lock = NULL, *tunes_lock = NULL;
+    FA_ENDS(end_tuning) fa_tuning *ended = tuning; /* before the locks are released */
+    char key[FA_HASH_HEX];
+    bool waited = false;
+    bool again = fa_request_is_again(request);
+    int64_t since = (int64_t)time(NULL);
+    if (fa_store_is_read_only(tuner->store))
+        return fa_fail(diag, FA_EREADONLY,
+                       "the store %s cannot be written, so a tune could not be kept: set "
+                       "FA_TUNE_STORE to a file that can",
+                       tuner->store_path);
+    fa_scope_key(&target->scope, key);
+    for (bool asked = false;; asked = true) {
+        FA_OR_RETURN(fa_request_wait(tuner, request, key, &key_lock, &waited, diag));
+        const fa_answer known = tuning->known.answer;
+        const bool sure = waited || asked || !tuning->known.looked;
+        /* Another host may have tuned it between a look and the lock. */
+        if ((waited || (!again && (sure || fa_tuner_is_on_server(tuner)))) &&
+            find_made(tuning, again, since, ret_answer) &&
+            (sure || known.unix_time != ret_answer->unix_time ||
+             strcmp(known.cubin_key, ret_answer->cubin_key) != 0))
+            return 0;
+        if (asked || !asks_caller(target))
+            break;
+        fa_lock_release(&key_lock); /* the caller's function may tune */
+        FA_OR_RETURN(fa_job_ask_caller(tuner, target, false, &tuning->data, diag));
+    }
+    /* Two tunes on one GPU would time each other. */
+    if (target->gpu.present)
+        FA_OR_RETURN(fa_request_wait(tuner, request, target->gpu.uuid, &gpu_lock, NULL, diag));
+    FA_OR_RETURN(fa_request_wait(tuner, request, FA_TUNES_LOCK, &tunes_lock, NULL, diag));
+    FA_OR_RETURN(fa_request_turn(tuner, request, diag));
+    const int rc = run_plan(tuning, ret_answer, diag);
+    pthread_mutex_unlock(&tuner->tuning);
+    return rc;
 }

@@ -1,9 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels loaded in the caller's contexts: how a winner becomes one, and its launch by the rules of its operation.
+ * Kernels loaded in the caller's contexts: how a winner becomes one, and its launch by the rules of its operation. And
+ * proofs without a tune: of a winner when the driver is another, of somebody else's answer before it is launched here, and
+ * of a config that is launched again for a profiler that watches this process's children.
  *
- * Workload: a lookup for every attention layer of every step, from any thread. Invariant:
- * a lookup that finds its kernel in the table (kernel_table.h) takes no lock and makes one driver call.
+ *   a verdict       is kept: it passed; or a wrong result, a fault of its own launch, a cubin that
+ *                   does not load
+ *   no time left    may be a kernel that hangs or a GPU that is busy, and nobody can tell. The
+ *                   winner stays, and this session passes it over
+ *   anything else   (no worker, no memory, a worker that was killed from outside, a device that was
+ *                   lost) is told to the caller and not kept: the next ask tries again
+ *
+ * Workload: a lookup for every attention layer of every step, from any thread; of proofs: one config, once for each driver.
+ * Invariants: a lookup that finds its kernel in the table (kernel_table.h) takes no lock and makes one driver call; nothing
+ * that is not proved is launched but in the measuring worker.
  */
 #include "job.h"
 
@@ -11,6 +21,7 @@
 #include "op.h"
 #include "problem.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,6 +164,186 @@ static int load_kernel(const struct asking *asking, const fa_answer *answer,
     return rc;
 }
 
+/* ---- proofs ---------------------------------------------------------------------------------*/
+/* One proof in a worker, and so many launches after it for a profiler. cubin NULL: it is compiled, or stored. 0: passed;
+ * FA_ENOKERNEL: not, and ret_end says how; FA_ETIMEOUT: its time ran out; else no proof came about. */
+static int prove(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                 const fa_config *config, const fa_cubin_record *cubin, const fa_case_data *data,
+                 int32_t launches, fa_answer *ret_end, fa_diag *diag)
+{
+    fa_request own = *request;
+    fa_plan plan = {.item = {*config},
+                    .count = 1,
+                    .prove_only = true,
+                    .verify = true,
+                    .cubin = cubin,
+                    .data = data,
+                    .launches = launches};
+    fa_job *job = NULL;
+    own.effort = FA_EFFORT_PREDICT;
+    *ret_end = (fa_answer){.size = sizeof(fa_answer)};
+    int rc = fa_job_new(tuner, &own, target->gpu.sm, &job, diag);
+    if (rc == 0)
+        rc = fa_job_run(job, target, &plan, ret_end, diag);
+    fa_job_free(&job);
+    /* A kernel for which the device had no memory or no time was not proved wrong. */
+    fa_status status = ret_end->trial.status;
+    if (rc == FA_ENOKERNEL && status == FA_STATUS_OUT_OF_MEMORY)
+        rc = FA_ENOMEM;
+    if (rc == FA_ENOKERNEL && (status == FA_STATUS_TIMEOUT || status == FA_STATUS_COMPILE_TIMEOUT))
+        rc = FA_ETIMEOUT;
+    return rc;
+}
+
+/* What a proof holds. */
+struct turn {
+    fa_case_data *data;
+    fa_lock *key, *gpu;
+};
+
+static int is_over(void *until_ns, const fa_progress *progress)
+{
+    (void)progress;
+    return fa_clock_ns() >= *(const uint64_t *)until_ns;
+}
+
+/* Asks the program for its data, then waits for the key's lock (NULL: for none) and the GPU's, which another process may
+ * hold for minutes while it tunes. Effort CACHED waits as long as another process needs to finish a proof, then answers
+ * FA_EBUSY; once the GPU was found busy, later lookups do not wait at all. For end_turn(), also after a failure. */
+static int begin_turn(fa_tuner *tuner, const fa_request *request, const fa_target *target,
+                      const char *key, struct turn *turn, fa_diag *diag)
+{
+    static const uint64_t CACHED_WAIT_NS = 5000000000;
+    fa_request waiting = *request;
+    int rc = fa_job_ask_caller(tuner, target, true, &turn->data, diag);
+    if (rc != 0 || fa_store_is_read_only(tuner->store))
+        return rc;
+    uint64_t until_ns = fa_clock_ns() + (tuner->found_busy ? 0 : CACHED_WAIT_NS);
+    if (request->effort == FA_EFFORT_CACHED)
+        waiting.progress = is_over, waiting.context = &until_ns;
+    if (key != NULL)
+        rc = fa_request_wait(tuner, &waiting, key, &turn->key, NULL, diag);
+    if (rc == 0)
+        rc = fa_request_wait(tuner, &waiting, target->gpu.uuid, &turn->gpu, NULL, diag);
+    if (request->effort > FA_EFFORT_CACHED)
+        return rc;
+    tuner->found_busy = rc == FA_ECANCELED;
+    return rc != FA_ECANCELED
+               ? rc
+               : fa_fail(diag, FA_EBUSY,
+                         "a stored winner must be proved under this driver, and another tune is "
+                         "measuring on this GPU: ask again when it is done");
+}
+
+static void end_turn(struct turn *turn)
+{
+    fa_lock_release(&turn->gpu);
+    fa_lock_release(&turn->key);
+    fa_case_data_close(&turn->data);
+}
+
+/* Whether our own manifest launches a config as an answer says: a proof runs the manifest's entry. */
+static bool launches_so(fa_tuner *tuner, const fa_target *target, const fa_answer *answer)
+{
+    const fa_trial *trial = &answer->trial;
+    fa_candidate candidate;
+    return fa_target_candidate(tuner, target, &trial->config, &candidate, NULL) == 0 &&
+           candidate.trial.status == FA_STATUS_PENDING &&
+           candidate.trial.threads == trial->threads &&
+           candidate.trial.smem_bytes == trial->smem_bytes &&
+           memcmp(candidate.trial.grid, trial->grid, sizeof trial->grid) == 0 &&
+           strcmp(fa_families_for(tuner, &target->asked)->family[candidate.family]->launch[0].entry,
+                  answer->entry) == 0;
+}
+
+/* Proves a cubin from elsewhere in a worker, launched as its answer says; stores nothing. FA_ENOKERNEL: the proof failed;
+ * FA_ETIMEOUT, FA_EBUSY: as below. */
+static int prove_foreign(fa_tuner *tuner, const fa_target *target, const fa_request *request,
+                         const fa_answer *answer, const fa_cubin_record *cubin, fa_diag *diag)
+{
+    FA_ENDS(end_turn) struct turn turn = {0};
+    fa_answer end;
+    if (!launches_so(tuner, target, answer))
+        return fa_fail(diag, FA_ENOKERNEL,
+                       "the templates here do not launch %s so: they must be the "
+                       "server's (FA_TUNE_TEMPLATES)",
+                       answer->trial.config.family);
+    FA_OR_RETURN(begin_turn(tuner, request, target, NULL, &turn, diag));
+    return prove(tuner, request, target, &answer->trial.config, cubin, turn.data, 0, &end, diag);
+}
+
+/* Keeps a mark in the store; in the session where the store cannot be written, or where it is no verdict: then a proof ran
+ * out of time, and the next session tries again. */
+static void keep_mark(fa_tuner *tuner, const fa_scope *scope, const fa_verification *mark,
+                      bool verdict)
+{
+    fa_diag why = {{0}};
+    bool kept = false;
+    if (verdict && !fa_store_is_read_only(tuner->store)) {
+        kept = fa_store_verification_put(tuner->store, mark, scope, &why) == 0;
+        if (!kept)
+            fa_note(tuner, "the result of a winner's proof under driver %d could not be kept: %s",
+                    mark->driver_version, why.text);
+    }
+    if (!kept && !mark->passed) /* else every ask would prove it again */
+        fa_tuner_keep_failed(tuner, mark->cubin_key, mark->silicon, mark->reason);
+}
+
+static int verify_locked(fa_tuner *tuner, const fa_target *target, const fa_request *request,
+                         const fa_case_data *data, fa_lookup *found, fa_diag *diag)
+{
+    fa_answer *answer = &found->answer, end;
+    fa_diag why = {{0}};
+    int before = answer->driver_version, now = fa_driver_version(tuner->driver);
+    fa_verification mark = {.driver_version = now};
+    memcpy(mark.cubin_key, answer->cubin_key, sizeof mark.cubin_key);
+    memcpy(mark.silicon, target->scope.silicon, sizeof mark.silicon);
+    int rc =
+        prove(tuner, request, target, &answer->trial.config, &found->cubin, data, 0, &end, &why);
+    if (rc != 0 && rc != FA_ENOKERNEL && rc != FA_ETIMEOUT)
+        return fa_fail(diag, rc,
+                       "the winner was proved under driver %d and must be once more under "
+                       "%d: %s",
+                       before, now, why.text);
+    mark.passed = rc == 0;
+    if (rc != 0)
+        snprintf(mark.reason, sizeof mark.reason, "%.500s", why.text);
+    keep_mark(tuner, &found->scope, &mark, rc != FA_ETIMEOUT);
+    if (rc == 0) {
+        answer->driver_version = now;
+        return 0;
+    }
+    fa_note(tuner, "a winner that driver %d proved %s under driver %d and is %s: %s", before,
+            rc == FA_ETIMEOUT ? "had no time for its proof" : "failed its proof", now,
+            rc == FA_ETIMEOUT ? "passed over by this process" : "dropped", mark.reason);
+    return fa_fail(diag, rc, "%s", mark.reason);
+}
+
+/* Proves a found winner again in a worker, because it was proved under another driver; updates the mark and the stored
+ * winner. On success the answer and cubin of `found` may be launched. FA_ENOKERNEL: the proof failed and the winner is
+ * dropped; FA_ETIMEOUT: the proof ran out of time, and this session passes the winner over; a note says so in both
+ * cases. After any other error the next lookup finds it again. FA_EBUSY: effort is CACHED, which waits only shortly, and
+ * another process measures on this GPU. */
+static int verify(fa_tuner *tuner, const fa_target *target, const fa_request *request,
+                  fa_lookup *found, fa_diag *diag)
+{
+    fa_answer *answer = &found->answer;
+    FA_ENDS(end_turn) struct turn turn = {0};
+    fa_verification mark;
+    char key[FA_HASH_HEX];
+    int now = fa_driver_version(tuner->driver);
+    fa_scope_key(&found->scope, key);
+    FA_OR_RETURN(begin_turn(tuner, request, target, key, &turn, diag));
+    /* Another process may have done it while this one waited. */
+    if (!fa_reproof_mark(tuner, answer->cubin_key, target->scope.silicon, now, &mark))
+        return verify_locked(tuner, target, request, turn.data, found, diag);
+    if (!mark.passed)
+        return fa_fail(diag, FA_ENOKERNEL, "%s", mark.reason);
+    answer->driver_version = now;
+    return 0;
+}
+
+/* ---- what is stored, or tuned -----------------------------------------------------------------*/
 /* Whether a stored winner may be launched: proved on this silicon under this driver, which is done now where it has not
  * been, and good enough for the effort. FA_ENOTFOUND: it may not; FA_ENOKERNEL: the next look finds another. */
 static int admit(const struct asking *asking, fa_lookup *found, fa_diag *diag)
@@ -167,7 +358,7 @@ static int admit(const struct asking *asking, fa_lookup *found, fa_diag *diag)
         return FA_ENOTFOUND;
     if (answer->driver_version == fa_driver_version(asking->tuner->driver))
         return 0;
-    int rc = fa_reproof_verify(asking->tuner, &asking->target, &asking->request, found, diag);
+    int rc = verify(asking->tuner, &asking->target, &asking->request, found, diag);
     /* The sentence says why. Where the proof's time ran out the GPU may be busy, and nothing else is proved now. */
     return rc == FA_ETIMEOUT || (rc == FA_EBUSY && asking->effort == FA_EFFORT_CACHED)
                ? FA_ENOTFOUND
@@ -235,9 +426,8 @@ static int load_foreign(const struct asking *asking, fa_answer *answer,
         return 0;
     if (!tuner->service->believed || answer->driver_version != now ||
         !(fa_origin_is_measured(answer->origin) || answer->origin == FA_ORIGIN_NEAREST) ||
-        !fa_reproof_launches_so(tuner, &asking->target, answer) ||
-        !fa_record_holds(tuner, answer)) {
-        int rc = fa_reproof_prove(tuner, &asking->target, &asking->request, answer, cubin, diag);
+        !launches_so(tuner, &asking->target, answer) || !fa_record_holds(tuner, answer)) {
+        int rc = prove_foreign(tuner, &asking->target, &asking->request, answer, cubin, diag);
         if (rc != 0)
             return rc == FA_EBUSY ? rc
                                   : fa_fail_in(diag, rc, "its kernel did not pass its proof here");
@@ -379,4 +569,45 @@ size_t fa_kernel_workspace(const fa_kernel *kernel)
     return kernel != NULL && kernel->call.composed != NULL
                ? (size_t)kernel->call.composed->launches.workspace_bytes
                : 0;
+}
+
+/* ---- for a profiler --------------------------------------------------------------------------*/
+int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int32_t launches,
+                  fa_trial *ret_trial, fa_diag *diag)
+{
+    enum { LAUNCHES_MAX = 1000000 };
+    FA_ENDS(fa_free_at) fa_study_trial *config = NULL;
+    size_t count = 0, ranked = 0;
+    fa_target target;
+    fa_answer end;
+    fa_explained space;
+    fa_request known;
+    FA_OR_RETURN(fa_request_take(tuner, true, "", request, &known, diag));
+    if (rank < 1 || launches < 1 || launches > LAUNCHES_MAX)
+        return fa_fail(diag, FA_EINVAL, "rank counts from 1, and launches are 1 to %d",
+                       LAUNCHES_MAX);
+    FA_OR_RETURN(fa_configs_rank(tuner, &known, NULL, false, &config, &count, &space, diag));
+    while (ranked < count && config[ranked].rank > 0)
+        ranked++;
+    const bool found = (size_t)rank <= ranked;
+    const fa_config chosen = found ? config[rank - 1].trial.config : (fa_config){.count = 0};
+    if (!space.gpu.present)
+        return fa_fail(diag, FA_ENODEVICE, "a kernel runs on the GPU itself, and no %s is here",
+                       space.gpu.name);
+    if (ranked == 0)
+        return fa_fail(diag, FA_ENOTFOUND,
+                       "nothing is tuned yet for this problem on %s: tune it first",
+                       space.gpu.name);
+    if (!found)
+        return fa_fail(diag, FA_ENOTFOUND, "there is no config %d: `fa-tune explain` lists %zu",
+                       rank, ranked);
+    known.effort = FA_EFFORT_PREDICT; /* waits for the GPU, however long */
+    FA_HOLDS(&tuner->work);
+    FA_ENDS(end_turn) struct turn turn = {0};
+    FA_OR_RETURN(fa_target_resolve(tuner, &known, &target, diag));
+    FA_OR_RETURN(begin_turn(tuner, &known, &target, NULL, &turn, diag));
+    FA_OR_RETURN(prove(tuner, &known, &target, &chosen, NULL, turn.data, launches, &end, diag));
+    if (ret_trial != NULL)
+        *ret_trial = end.trial;
+    return 0;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Stored winners and cubins, and winners as answers; which of them serves a target, in the order of trust, and which of
- * the loaded kernels; and the proof that a winner gets once more under another driver, and somebody else's winner before
- * it is launched.
+ * the loaded kernels.
  */
 #ifndef FA_ENGINE_LOOKUP_H
 #define FA_ENGINE_LOOKUP_H
@@ -80,21 +79,6 @@ void fa_lookup_free(fa_lookup *found);
  * the asked problem. FA_ENOTFOUND: no kernel is. Reads no store; `work` is held. */
 int fa_look_among_loaded(fa_tuner *tuner, const fa_target *target, uint64_t context,
                          fa_answer *ret_answer, fa_diag *diag);
-
-/* ---- tune.c ----------------------------------------------------------------------------------*/
-/* Proves a found winner again in a worker, because it was proved under another driver; updates the mark and the stored
- * winner. On success the answer and cubin of `found` may be launched. FA_ENOKERNEL: the proof failed and the winner is
- * dropped; FA_ETIMEOUT: the proof ran out of time, and this session passes the winner over; a note says so in both
- * cases. After any other error the next lookup finds it again. FA_EBUSY: effort is CACHED, which waits only shortly, and
- * another process measures on this GPU. `work` is held. */
-int fa_reproof_verify(fa_tuner *tuner, const fa_target *target, const fa_request *request,
-                      fa_lookup *found, fa_diag *diag);
-/* Whether our own manifest launches a config as an answer says: a proof runs the manifest's entry. `work` is held. */
-bool fa_reproof_launches_so(fa_tuner *tuner, const fa_target *target, const fa_answer *answer);
-/* Proves a cubin from elsewhere in a worker, launched as its answer says; stores nothing. FA_ENOKERNEL: the proof failed;
- * FA_ETIMEOUT, FA_EBUSY: as above. `work` is held. */
-int fa_reproof_prove(fa_tuner *tuner, const fa_target *target, const fa_request *request,
-                     const fa_answer *answer, const fa_cubin_record *cubin, fa_diag *diag);
 
 /* ---- api.c: the configs of a problem, ranked ---------------------------------------------*/
 /* The configs on record of a target's scope; with `rest` those of its space as well, unless it is searched. The winner,
