@@ -3,15 +3,17 @@
 // C = A B^T for Hopper (sm_90a): TMA and wgmma, one producing warpgroup and one to three consuming ones, fp16 or bf16, fp32 sums.
 //
 // Workload: as many blocks as there are SMs, or tiles if they are fewer; each takes every gridDim.x-th tile of C. C is computed turned: rows
-// of B are the rows of a product, which come by 64, and rows of A its columns, which come by 8, so that few rows of A are little work. A
-// consumer owns some of the tile's columns and all of its rows. While the consumers store a tile, the producer fetches the next one.
+// of B are the rows of a product, which come by 64, and rows of A its columns, which come by 8, so that few rows of A are little work. Where
+// TURNED is 0 it is the other way round: columns of C come by 8, which may fill the GPU better. A consumer owns some of a product's rows
+// and all of its columns. While the consumers store a tile, the producer fetches the next one.
 // The tiles that would not fill the GPU are cut into SPLITS parts of K, and done first: the block that ends the last part of a tile
 // adds all of them up. Nobody waits for another block but in its cluster: CLUSTER_N blocks have neighbouring tiles and the same slices at
 // the same time; each in its turn fetches the rows of A, for all of them. Or CLUSTER_M blocks below one another the rows of B. CLUSTER_K
 // times as many have a part of K each of such tiles, and add up and store a share of a tile's rows.
 // Invariants:
-//  - shared memory is a ring of STAGES slots of {64 columns of B, 64 columns of A}, then two pieces of C (kPiece rows x 64 columns) for
-//    each consumer, then the barriers. All are slabs of 64 columns with swizzled rows of 128 bytes.
+//  - shared memory is a ring of STAGES slots of {64 columns of B, 64 columns of A} (A first where C is not turned), then two pieces of C
+//    (kPiece rows x 64 columns, or 16 rows for each warp) for each consumer, then the barriers. All are slabs of 64 columns with
+//    swizzled rows of 128 bytes.
 //  - the host makes the three tensor maps; the workspace has the sums of each part of a tile that is cut.
 //  - the warp that fetches sets the barriers up, and does not wait for the block before its first copies.
 #include "fa_global.cuh"
@@ -22,14 +24,25 @@
 namespace {
 
 constexpr bool kBf16 = DTYPE_BF16 != 0;
-constexpr int kM = BLOCK_M, kN = BLOCK_N, kDown = CLUSTER_M, kAcross = CLUSTER_N, kAlong = CLUSTER_K, kSharing = kDown * kAcross, kCluster = kSharing * kAlong;
+constexpr bool kTurned = TURNED != 0;
+// A tile's products have kM columns and kN rows; kDown blocks with other columns share their rows, kAcross with other rows their columns.
+constexpr int kM = kTurned ? BLOCK_M : BLOCK_N, kN = kTurned ? BLOCK_N : BLOCK_M, kDown = kTurned ? CLUSTER_M : CLUSTER_N, kAcross = kTurned ? CLUSTER_N : CLUSTER_M;
+constexpr int kAlong = CLUSTER_K, kSharing = kDown * kAcross, kCluster = kSharing * kAlong;
 constexpr int kStages = STAGES, kGroups = kN == 64 ? 1 : kN == 192 ? 3 : 2, kThreads = (kGroups + 1) * 128;
 // kParts: products of 64 rows that a consumer has. kShare: rows of C that a block of a cluster along K stores; the last one that stores may have fewer.
 constexpr int kParts = kN / (64 * kGroups), kShare = (kM / 8 + kAlong - 1) / kAlong * 8;
 static_assert(kN % (64 * kGroups) == 0 && kM % 8 == 0 && kM <= 256, "a consumer owns whole products");
 static_assert((kDown == 1 || kAcross == 1) && (kAlong == 1 || SPLITS == 1), "a tile is shared in one way, and cut in one");
 static_assert(kAlong == 1 || kM * kN * 4 <= kStages * (kM + kN) * 128, "sums pass through the ring");
-using Place = PlaceOf<kM * kDown, kN * kAcross>;   // of a cluster
+// Where a cluster begins: `row` in the operand whose rows are columns of products, `column` in the other one.
+struct Place : PlaceOf<BLOCK_M * CLUSTER_M, BLOCK_N * CLUSTER_N> {
+    __device__ __forceinline__ Place(const fa_gemm_params &p, u32 index) : PlaceOf(p, index) {
+        if (!kTurned) {
+            const int x = row;
+            row = column, column = x;
+        }
+    }
+};
 static_assert(FA_THREADS == kThreads, "the manifest differs");
 // Do registers hold the sums of a third or fourth part beside those that are added? Else its own are read again, too.
 constexpr bool kStay = SPLITS > 2 && kParts * kM / 2 <= (kGroups == 3 ? 44 : 64);
@@ -274,8 +287,39 @@ struct Consumer {
         }
         return true;
     }
+    // Rounded, a warp's 16 rows and up to 64 columns at a time.
+    __device__ __forceinline__ void store_rows(const Place &place) const {
+        constexpr u32 kWidth = kGroups == 3 ? 32 : 64, kChunks = kWidth / 8;   // what fits a warp's share of the pieces
+        const auto swizzle = [](u32 r) { return kChunks == 8 ? r % 8 : r / 2 % 4; };
+        const u32 room = base + kPiecesAt + (group * 4 + warp) * (16 * kWidth * 2), to = room + lane % 16 * (kWidth * 2);
+        const u32 share = rank.along() * kShare, end = kM - share < kShare ? kM - share : kShare;
+        const u32 row = (u32)place.column + rank.across() * kN + group * kParts * 64 + warp * 16, column = (u32)place.row + rank.down() * kM + share;
+#pragma unroll
+        for (u32 part = 0; part < kParts; ++part)
+#pragma unroll
+            for (u32 first = 0; first < kShare; first += kWidth) {
+                warp_sync();
+#pragma unroll
+                for (u32 i = first; i < first + kWidth && i < kShare; i += 16) {
+                    const float *x = &c[part][i / 2], *y = i + 8 < kShare ? x + 4 : x;
+                    stmatrix_x4(to + (((i - first) / 8 + lane / 16) ^ swizzle(lane % 16)) * 16, pack2<kBf16>(x[0], x[1]), pack2<kBf16>(x[2], x[3]),
+                                pack2<kBf16>(y[0], y[1]), pack2<kBf16>(y[2], y[3]));
+                }
+                warp_sync();
+#pragma unroll
+                for (u32 i = 0; i < kChunks / 2; ++i) {
+                    const u32 r = (i * kWarp + lane) / kChunks, chunk = lane % kChunks, at = first + chunk * 8;
+                    float x[4];   // eight elements
+                    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+                                 : "r"(room + r * (kWidth * 2) + (chunk ^ swizzle(r)) * 16) : "memory");
+                    if (row + part * 64 + r < (u32)p.m && at < end && column + at < (u32)p.n)
+                        store_floats((float *)((u16 *)p.c + (i64)(row + part * 64 + r) * p.c_row + column + at), x);
+                }
+            }
+    }
     // Rounded and turned back, kPiece rows and 64 columns at a time, through this consumer's two pieces. What lies outside C is dropped.
     __device__ __forceinline__ void store(const Place &place, const fa_tensor_map *map) {
+        if constexpr (!kTurned) return store_rows(place);
         const int share = (int)rank.along() * kShare, row = place.row + (int)rank.down() * kM + share;
         const int column = place.column + (int)rank.across() * kN + (int)group * kParts * 64;
         const u32 to = (lane / 16 * 8 + lane % 8) * kRowBytes + ((2 * warp + lane / 8 % 2) ^ lane % 8) * 16;
@@ -311,7 +355,7 @@ struct Consumer {
 // What the host makes maps of, for tuner/ops/generic.c: the argument, CUtensorMapDataType, sides of the box, the box, bytes of its swizzle.
 struct wanted_map { u32 tensor, type, sides, box[5], swizzle; };
 constexpr u32 kType = kBf16 ? 9 : 6;
-extern "C" __constant__ wanted_map fa_maps_wanted[4] = {{0, kType, 4, {64, kM, 1, 1}, 128}, {1, kType, 4, {64, kN, 1, 1}, 128}, {2, kType, 4, {64, kBox, 1, 1}, 128}};
+extern "C" __constant__ wanted_map fa_maps_wanted[4] = {{0, kType, 4, {64, BLOCK_M, 1, 1}, 128}, {1, kType, 4, {64, BLOCK_N, 1, 1}, 128}, {2, kType, 4, {64, kBox, 1, 1}, 128}};
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
 #if CLUSTER_M * CLUSTER_N * CLUSTER_K > 1
@@ -337,7 +381,7 @@ gemm_sm90a(const __grid_constant__ fa_gemm_params p, const __grid_constant__ fa_
     else named_sync(0, kThreads);
     if (warp < 4) {
         if constexpr (kGroups > 1) registers_decrease<kGroups == 3 ? 32 : 40>();
-        if (warp == 0 && threadIdx.x == 0) produce(p, &a, &b, base);
+        if (warp == 0 && threadIdx.x == 0) produce(p, kTurned ? &a : &b, kTurned ? &b : &a, base);
         if (kAlong > 1 && Work(p).advance()) cluster_sync();   // of gather()
     } else {
         if constexpr (kGroups > 1) registers_increase<kGroups == 3 ? 160 : 232>();
