@@ -190,8 +190,7 @@ typedef struct fa_tuning {
     fa_tuner *tuner;
     const fa_request *request;
     fa_target target;
-    fa_lookup
-        known; /* what a look has just found for the target, enough or not; for fa_lookup_free() */
+    fa_lookup known;    /* what a look has just found, enough or not; for fa_lookup_free() */
     fa_job *job;        /* NULL, or begun for this request: its workers are loading already */
     fa_case_data *data; /* of the proof's cases; NULL: all is drawn */
 } fa_tuning;

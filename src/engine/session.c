@@ -552,6 +552,7 @@ int fa_request_turn(fa_tuner *tuner, const fa_request *request, fa_diag *diag)
     return rc;
 }
 
+/* ---- what a request means here ----------------------------------------------------------------*/
 /* A name that a device of this machine answers to means that device. */
 static int resolve_gpu(fa_tuner *tuner, const char *name, int32_t ordinal, fa_gpu *ret_gpu,
                        fa_diag *diag)
@@ -631,6 +632,7 @@ int fa_target_resolve(fa_tuner *tuner, const fa_request *request, fa_target *ret
     return 0;
 }
 
+/* ---- whether an answer is good enough ---------------------------------------------------------*/
 bool fa_origin_is_timed(fa_origin origin)
 {
     return fa_origin_trust(origin) <= fa_origin_trust(FA_ORIGIN_NEAREST);

@@ -54,8 +54,7 @@ struct fa_tuner {
     char spare_path[FA_STORE_PATH_MAX]; /* the file in the place of a server */
     uint64_t server_gone_ns;            /* since when it has been waited for; 0: it serves */
     char worker_path[FA_STORE_PATH_MAX];
-    fa_options
-        options; /* as they are after defaults; the texts are the caller's, and NULL once it is open */
+    fa_options options; /* after defaults; the texts are the caller's, NULL once it is open */
     int forks; /* of this process, when it was opened */
     fa_templates *templates;
     fa_family_list families;
