@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a store is made of, for the files of this room, and for bundle.c, which takes a limit from it: its values, its prepared
+ * What a store is made of, for the files of this room: its values, its prepared
  * statements, what a database library does for it, and its own members. Declares no function.
  *
  * Invariants: between public calls no statement is active and no transaction is open, so no call
@@ -23,7 +23,6 @@ enum {
     FA_STORE_NO_LOCKS_MS = 100, /* until a file system that gives no locks is believed */
     FA_STORE_SUFFIX_MAX = 80,   /* room that a store's path leaves for ".corrupt-TIME-N-journal" */
     FA_STORE_CUBIN_MAX = 64 << 20, /* bytes */
-    FA_STORE_TEXT_MAX = 1 << 20,   /* bytes of a log, an environment, clocks or evidence */
     FA_STORE_SAMPLES_MAX = 1 << 20,
     FA_KEPT_TEXT_MAX = 512, /* bytes of the name of a kernel or GPU */
     FA_STATEMENTS_MAX = 128 /* of one connection; a power of two, never nearly full */

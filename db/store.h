@@ -27,10 +27,28 @@ typedef struct fa_store fa_store;
 typedef struct fa_lock fa_lock;
 
 enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 15 };
+enum { FA_STORE_TEXT_MAX = 1 << 20 }; /* bytes of a log, an environment, clocks or evidence */
 
 /* The file that `variable` names (FA_TUNE_STORE; FA_TUNE_LOCAL_STORE: in a server's place), else fa-tune/store.db in
  * $XDG_CACHE_HOME, which is ignored where it is relative, as its specification says, else in $HOME/.cache. */
 int fa_store_default_path(const char *variable, char ret_path[FA_STORE_PATH_MAX], fa_diag *diag);
+
+/* ---- what lies at a path --------------------------------------------------------------------*/
+/* FA_ESTORE: the store's directory is missing, and not the cache directory. */
+int fa_db_need_directory(const char *path, fa_diag *diag);
+#define FA_LOCK_ENDING ".lock" /* behind a store's path: the file with its locks */
+int fa_db_errno(int error);    /* errno to FA_E… */
+/* Whose file it is, by the first hundred bytes of it. */
+typedef enum fa_sqlite_header {
+    FA_HEADER_EMPTY,
+    FA_HEADER_OURS,
+    FA_HEADER_OTHER_VERSION, /* ours, but not of FA_STORE_SCHEMA */
+    FA_HEADER_BUNDLE,        /* a bundle, of any version */
+    FA_HEADER_FOREIGN,       /* SQLite, of another program */
+    FA_HEADER_UNKNOWN        /* not SQLite, or damaged */
+} fa_sqlite_header;
+/* What the file of that name is, in which no part is a symbolic link; FA_EIO. */
+int fa_sqlite_kind_of(const char *path, fa_sqlite_header *ret_kind);
 
 typedef enum fa_store_mode {
     FA_STORE_READ_WRITE = 0, /* creates the file and its directories (mode 0700/0600) */

@@ -12,9 +12,7 @@
 #include "bundle.h"
 
 #include "buf.h"
-#include "database.h"
 #include "error.h"
-#include "sqlite.h"
 
 #include <errno.h>
 #include <fcntl.h>

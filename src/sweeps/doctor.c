@@ -7,7 +7,6 @@
 #include "manifest.h"
 #include "nvrtc.h"
 #include "session.h"
-#include "sqlite.h"
 #include "store.h"
 
 #include "error.h"
