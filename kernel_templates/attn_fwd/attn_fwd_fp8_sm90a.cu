@@ -19,6 +19,7 @@
 //    to sums in fp32, in registers or (SUMS_SHARED) each thread's in shared memory, with references of their own. Where those and
 //    a step's do not fit (CHUNKS > 1), each step's are made a chunk of columns at a time.
 //  - the output is written from registers: a thread has four neighbouring columns of a row.
+#include "attn_sections.cuh"
 #include "attn_serving.cuh"
 #include "fa_mma.cuh"
 #include "fa_tma_device.cuh"
@@ -102,8 +103,7 @@ FA_DEVICE int first_step(const Work &w) { return kTurns ? w.begin : w.steps - 1;
 FA_DEVICE int next_step(const Work &w, int step) { return kTurns && step == 0 ? -1 - w.begin : step - 1; }
 
 // The tiles of a block, of the thread that fetches: sequence by sequence where those have lengths of their own, else of all at
-// once. Where there is a causal mask they come in sections of heads whose keys and values fit in L2 together, from the last
-// queries to the first; else tiles that are short of queries come last.
+// once. Where there is a causal mask their order is that of attn_sections.cuh; else tiles that are short of queries come last.
 class Dealer {
     u32 number = blockIdx.x;
     u32 before = 0;        // tiles of the sequences before this one
@@ -133,10 +133,8 @@ class Dealer {
         u32 tile, head;
         if constexpr (CAUSAL != 0) {
             const float fit = L2_SECTION_KB * 1024.0f * reciprocal((float)sequence_of(p, w).len_k * (HEAD_DIM * 2)) * (float)(d.heads_q / d.heads_kv);
-            const u32 section = fit < 1.0f ? 1 : fit < (float)heads ? (u32)fit : heads;
-            const u32 first = index / (section * tiles) * section, rest = index - first * tiles;
-            const u32 here = heads - first < section ? heads - first : section;
-            tile = tiles - 1 - rest / here, head = first + rest % here;
+            const HeadTile at = find_head_tile(index, heads, tiles, fit);
+            tile = at.tile, head = at.head;
         } else {
             const u32 full = (u32)sequence_of(p, w).len_q / kM;
             tile = index < full * heads ? index % full : full;

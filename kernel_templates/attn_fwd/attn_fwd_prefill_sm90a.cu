@@ -9,8 +9,8 @@
 // Invariants, beside attn_wgmma.cuh's:
 //  - the first tile of a block has its number, the others come from a counter, which the last block to draw makes zero again.
 //    The producer hands each tile to the consumers through kPlaces records in shared memory.
-//  - tiles are numbered by sequence (of up to 32 packed ones by the keys that they have, the most first), then by sections of heads whose keys and values fit in L2 together, then from the last
-//    queries to the first, so that where there is a causal mask a section begins with its longest.
+//  - tiles are numbered by sequence (of up to 32 packed ones by the keys that they have, the most first), and within one as
+//    attn_sections.cuh has it.
 //  - steps are counted from the first key that the tile sees; of pages from the beginning of its box, a box being the
 //    largest part of a page that tiles are whole numbers of.
 //  - keys behind a sequence's end are masked, values there become zeros in shared memory, since what lies there may be NaN.
@@ -36,6 +36,7 @@ FA_DEVICE void cluster_sync() { asm volatile("barrier.cluster.arrive.release;\nb
 #if OWN_PIECES
 #include "fa_async.cuh"
 #endif
+#include "attn_sections.cuh"
 #include "attn_serving.cuh"
 #include "attn_serving_params.h"
 #include "attn_snippet.cuh"
@@ -392,18 +393,12 @@ class Dealer {
 
   private:
     __device__ __forceinline__ Work find_tile(const fa_attn_serving_params &p, u32 number) const {
-        const u32 heads = count_heads(p.dense), count = tiles(p), many = together(p), within = number / many;
+        const u32 many = together(p);
         const float fit = many == 1 ? fitting(p, sequence.len_k) : fitting(p, sequence.len_k) * reciprocal((float)many);
-        u32 section = fit < 1.0f ? 1 : fit < (float)heads ? (u32)fit : heads;
-        if (section < heads) {   // all alike, or the GPU would wait for a small one's longest tiles
-            const u32 sections = (heads + section - 1) / section;
-            section = (heads + sections - 1) / sections;
-        }
-        const u32 first = within / (section * count) * section, rest = within - first * count;
-        const u32 here = heads - first < section ? heads - first : section;
+        const HeadTile at = find_head_tile(number / many, count_heads(p.dense), tiles(p), fit);
         Work w;
-        w.row0 = (int)(count - 1 - rest / here) * kM;
-        w.head = (int)(first + rest % here);
+        w.row0 = (int)at.tile * kM;
+        w.head = (int)at.head;
         w.batch = its + (int)(number % many);
         w.len_q = sequence.len_q, w.len_k = sequence.len_k;
         w.first_q = VARLEN_Q != 0 ? (int)sequence.lse : 0;
