@@ -98,10 +98,10 @@ def a_file_chooses_the_winners_of_its_own_operation_alone():
         place.run(file, "--gpu", "L4", "--effort", "predict", "--quiet")
         for verb, key in (("rm", "problems"), ("show", "winners"), ("report", "problems")):
             for more, count in (([], 1), (["--gpu", "L4"], 1), (["--gpu", "H100"], 0), (["--n", "7"], 0)):
-                dry = ["--dry-run"] if verb == "rm" else []
-                told = place.json(verb, file, *more, *dry)[key]
+                told = place.json(verb, file, *more, *(["--dry-run"] if verb == "rm" else []))[key]
                 tap.equal((verb, more, [one["problem"]["operation"] for one in told]), (verb, more, ["sums"] * count))
         tap.has(place.run("export", file, "--unsigned", "--out", "sums.fab").stdout, "1 winner, 1 cubin")
+        tap.equal([place.run("show", *more).stderr.count("files are not named") for more in ((), (file,), ("--operation", "attn_fwd"))], [1, 0, 0])
         tap.has(place.run("rm", file, "--all", status=2).stderr, "--all")
         tap.equal((rm(place, file)["winners"], lengths(place.json("show"))), (1, [128]))
 

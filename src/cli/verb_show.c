@@ -78,31 +78,30 @@ static void put_import(fa_buf *out, const char *file, const fa_bundle_info *info
     fa_buf_printf(out, "%s%d added, %d replaced, %d kept, %d the same\n",
                   dry_run ? "it would be: " : "", info->added, info->replaced, info->kept,
                   info->same);
-    if (info->from_lines)
-        fa_buf_text(out, "compiled here: each winner is proved before it is launched\n");
-    else if (!info->is_signed)
-        fa_buf_text(out, "unsigned: each winner is proved here before it is launched\n");
+    if (info->from_lines || !info->is_signed)
+        fa_buf_printf(out, "%s: each winner is proved before it is launched\n",
+                      info->from_lines ? "compiled here" : "unsigned");
     if (info->unserved > 0)
-        fa_buf_printf(out,
-                      "%d of them are for other templates than this fa-tune's, which will not use "
-                      "them\n",
+        fa_buf_printf(out, "%d of them are for other templates than this fa-tune's: not used\n",
                       info->unserved);
 }
+
+#define AS(key, kind, member) FA_MEMBER(key, kind, fa_bundle_info, member)
+#define ROW(kind, member) AS(#member, kind, member)
+static const fa_member bundle_members[] = {
+    ROW(COUNT, version), ROW(COUNT64, bytes), ROW(COUNT, winners),   ROW(COUNT, cubins),
+    ROW(COUNT, skipped), ROW(COUNT, failed),  ROW(COUNT, baselines), AS("signed", FLAG, is_signed),
+    ROW(FLAG, trusted),  ROW(TEXT, key),      {.key = NULL},
+};
+static const fa_member import_members[] = {ROW(COUNT, added),    ROW(COUNT, replaced),
+                                           ROW(COUNT, kept),     ROW(COUNT, same),
+                                           ROW(COUNT, unserved), {0}};
 
 static void add_bundle(cJSON *document, const char *file, const fa_bundle_info *info)
 {
     cJSON *bundle = fa_json_add_object(document, "bundle");
     fa_json_add_text(bundle, "file", file);
-    fa_json_add_number(bundle, "version", info->version);
-    fa_json_add_number(bundle, "bytes", (double)info->bytes);
-    fa_json_add_number(bundle, "winners", info->winners);
-    fa_json_add_number(bundle, "cubins", info->cubins);
-    fa_json_add_number(bundle, "skipped", info->skipped);
-    fa_json_add_number(bundle, "failed", info->failed);
-    fa_json_add_number(bundle, "baselines", info->baselines);
-    fa_json_add_bool(bundle, "signed", info->is_signed);
-    fa_json_add_bool(bundle, "trusted", info->trusted);
-    fa_json_add_text(bundle, "key", info->key);
+    fa_struct_add_json(bundle, bundle_members, info);
 }
 
 static void add_items(const fa_bundle_item *one, size_t count, cJSON *document)
@@ -132,6 +131,20 @@ static void put_winner(cli_table *table, const fa_answer *answer, bool made)
     }
     cli_text_config(&table->cell, &answer->trial.config);
     cli_row_end(table);
+}
+
+/* Winners of a kernel of one's own are read with its file alone. */
+static void note_unread(cli_run *run)
+{
+    FA_ENDS(fa_free_at) fa_study *study = NULL;
+    size_t count = 0, unread = 0;
+    if (run->options->operation == NULL && run->options->specification == NULL)
+        fa_list_studies(run->tuner, &study, &count, NULL);
+    while (count-- > 0)
+        unread += study[count].unread != NULL && study[count].has_winner;
+    if (unread > 0)
+        cli_progress_note(&run->progress,
+                          "winners of kernels whose files are not named are left out");
 }
 
 static int show_bundle(cli_run *run)
@@ -176,6 +189,7 @@ int cli_export(cli_run *run)
     FA_OR_RETURN(fa_export(run->tuner, &output, &bundle, &run->diag));
     add_bundle(run->document, out, &bundle);
     put_bundle(&run->out, out, &bundle);
+    note_unread(run);
     return 0;
 }
 
@@ -196,14 +210,9 @@ int cli_import(cli_run *run)
                                       .context = run};
     FA_OR_RETURN(cli_open(run, options->dry_run));
     FA_OR_RETURN(fa_import(run->tuner, &import, &info, &run->diag));
-    cJSON *document = run->document;
-    add_bundle(document, file, &info);
-    fa_json_add_bool(document, "dry_run", options->dry_run);
-    fa_json_add_number(document, "added", info.added);
-    fa_json_add_number(document, "replaced", info.replaced);
-    fa_json_add_number(document, "kept", info.kept);
-    fa_json_add_number(document, "same", info.same);
-    fa_json_add_number(document, "unserved", info.unserved);
+    add_bundle(run->document, file, &info);
+    fa_json_add_bool(run->document, "dry_run", options->dry_run);
+    fa_struct_add_json(run->document, import_members, &info);
     put_import(&run->out, file, &info, options->dry_run);
     return 0;
 }
@@ -258,6 +267,7 @@ static int show_winners(cli_run *run)
     if (listed > count)
         fa_buf_printf(out, ", %zu left out by the filters,", listed - count);
     cli_text_store(run, " in ");
+    note_unread(run);
     return rc;
 }
 
@@ -523,14 +533,6 @@ int cli_report(cli_run *run)
 }
 
 /* ---- rm -------------------------------------------------------------------------------------*/
-static int compare_studies(const void *a, const void *b)
-{
-    const fa_study *x = a, *y = b;
-    if (x->unix_time != y->unix_time)
-        return x->unix_time > y->unix_time ? -1 : 1;
-    return strcmp(x->gpu.name, y->gpu.name);
-}
-
 static cJSON *study_json(const fa_study *study)
 {
     cJSON *item = cJSON_CreateObject(), *problem = NULL;
@@ -618,8 +620,6 @@ int cli_rm(cli_run *run)
                        &forgotten, &run->diag);
     if (rc == 0 && count == 0)
         rc = cli_check_gpu(run); /* a name that nobody knows is a mistake, not an empty choice */
-    if (count > 0)
-        qsort(study, count, sizeof *study, compare_studies);
     if (rc == 0)
         put_result(run, study, count, &forgotten);
     return rc;
