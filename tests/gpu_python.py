@@ -15,8 +15,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-import traceback
 import warnings
 
 FOLDER = tempfile.mkdtemp(prefix="fa-tune-python-")  # mode 0700
@@ -30,33 +28,7 @@ import torch.nn.functional as F  # noqa: E402
 
 import fa_tune  # noqa: E402
 import gpu_calls  # noqa: E402
-
-table, sums = [], {"passed": 0, "failed": 0, "skipped": 0}
-
-
-class Skip(Exception):
-    """Raised with the reason."""
-
-
-def note(text):
-    print(text, flush=True)
-    table.append(text)
-
-
-def run(test):
-    begin = time.monotonic()
-    print("== " + test.__name__.replace("_", " "), flush=True)
-    try:
-        told = test()
-        verdict = "passed"
-    except Skip as reason:
-        verdict, told = "skipped", reason
-    except BaseException as error:  # whatever a test meets is that test's failure
-        traceback.print_exc()
-        verdict, told = "failed", "%s: %s" % (type(error).__name__, error)
-    sums[verdict] += 1
-    note("%-7s %s (%.1f s)%s" % (verdict, test.__name__.replace("_", " "), time.monotonic() - begin,
-                                 ": %s" % told if told else ""))
+import tap  # noqa: E402
 
 
 def tensors(batch=2, heads=8, heads_kv=None, seq=256, seq_k=None, dim=64, dtype=torch.float16,
@@ -123,7 +95,7 @@ def random_calls_against_float64():
 def fp8_keeps_a_needle_and_a_dominant_key():
     """e4m3 beside float64, two heads: at most twice the error of weights that are rounded to e4m3. NaN lies behind the keys."""
     if torch.cuda.get_device_capability() < (8, 9):
-        raise Skip("queries of e4m3 are for sm_89 and newer")
+        raise tap.Skip("queries of e4m3 are for sm_89 and newer")
     told, scales = [], dict.fromkeys(("q_descale", "k_descale", "v_descale"), torch.ones(1, 2, device="cuda"))
     for dim, keys in (128, 131071), (64, 131071), (256, 131071), (128, 1048575):
         for kind, most in (("normal", 0), ("needle", 8.5), ("cut", 8.5), ("jump", 160), ("alone", 350), ("dominant", 15 * math.log(2)), ("alike", 0))[:7 if keys < 2 ** 20 - 1 else 2]:
@@ -283,7 +255,7 @@ def outputs_are_as_pytorch_makes_them():
 
 def two_devices():
     if torch.cuda.device_count() < 2:
-        raise Skip("one GPU is here")
+        raise tap.Skip("one GPU is here")
     pairs = [tensors(device="cuda:%d" % n) for n in range(2)]
     for q, k, v in pairs:  # the current device stays 0
         o = fa_tune.attention(q, k, v)
@@ -350,7 +322,7 @@ def sdpa_drop_in():
 
 def hugging_face_tokens_are_the_same():
     if importlib.util.find_spec("transformers") is None:
-        raise Skip("transformers is not here")
+        raise tap.Skip("transformers is not here")
     import hf_llama
     with fa_tune.policy(effort="predict"):
         same, difference, problems = hf_llama.compare(new_tokens=12)
@@ -405,10 +377,10 @@ class Watched:
 
 def needs_transformers():
     if importlib.util.find_spec("transformers") is None:
-        raise Skip("transformers is not here")
+        raise tap.Skip("transformers is not here")
     import transformers
     if not hasattr(transformers, "ContinuousBatchingConfig"):
-        raise Skip("transformers %s is older than 5.17, which this is written for" % transformers.__version__)
+        raise tap.Skip("transformers %s is older than 5.17, which this is written for" % transformers.__version__)
     return transformers
 
 
@@ -509,7 +481,7 @@ def transformers_continuous_batching():
 
 def cupy_arrays():
     if importlib.util.find_spec("cupy") is None:
-        raise Skip("CuPy is not here")
+        raise tap.Skip("CuPy is not here")
     import cupy
     q, k, v = tensors()
     arrays = [cupy.from_dlpack(x) for x in (q, k, v)]
@@ -524,14 +496,14 @@ def cupy_arrays():
 
 def jax_arrays():
     if importlib.util.find_spec("jax") is None:
-        raise Skip("JAX is not here")
+        raise tap.Skip("JAX is not here")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
     import jax.dlpack
     try:
         jax.devices("gpu")
     except RuntimeError as error:
-        raise Skip("JAX sees no GPU: %s" % error) from None
+        raise tap.Skip("JAX sees no GPU: %s" % error) from None
     q, k, v = tensors()
     arrays = [jax.dlpack.from_dlpack(x) for x in (q, k, v)]
     out = torch.empty_like(q)
@@ -624,18 +596,18 @@ def the_newcomers_three_lines():
                        stdout=subprocess.DEVNULL, check=True)
     rows.append(("first call, a bundle, empty store", newcomer("measure", "bundle.db", bundle), 1.0))
     for name, told, limit in rows:
-        note("        %s: %.2f s (goal %.1f s%s); import fa_tune, torch %.1f s" % (
+        print("# %s: %.2f s (goal %.1f s%s); import fa_tune, torch %.1f s" % (
             name, told["first"], limit, ", missed" if told["first"] > limit else "", told["import"]))
 
 
 def host_costs():
     program = os.path.join(ROOT, "tests", "bench", "python_cost.py")
     if not os.path.exists(program):
-        raise Skip("tests/bench/python_cost.py is not here")
+        raise tap.Skip("tests/bench/python_cost.py is not here")
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=240,
                           check=False)
     for line in done.stdout.splitlines():
-        note("        " + line)
+        print("# " + line)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -653,13 +625,7 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=int, default=60, help="of random calls (60)")
     parser.add_argument("tests", nargs="*", help="names of tests; none: all")
     options = parser.parse_args()
-    note("fa_tune %s, PyTorch %s on %s, Python %s" % (
+    print("# fa_tune %s, PyTorch %s on %s, Python %s" % (
         fa_tune.__version__, torch.__version__, torch.cuda.get_device_name(), sys.version.split()[0]))
     fa_tune.policy(effort="predict")  # the newcomer's lines time "measure" in processes of their own
-    for test in TESTS:
-        if not options.tests or test.__name__ in options.tests:
-            run(test)
-    print("\n== table")
-    print("\n".join(table))
-    print("%(passed)d passed, %(failed)d failed, %(skipped)d skipped" % sums)
-    sys.exit(1 if sums["failed"] else 0)
+    tap.main([test for test in TESTS if not options.tests or test.__name__ in options.tests])

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import tempfile
-import traceback
 import types
 import warnings
 
@@ -18,6 +17,7 @@ import torch  # noqa: E402
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: E402
 
 import fa_tune  # noqa: E402
+import tap  # noqa: E402
 from fa_tune import _core, _torch_ops, flex  # noqa: E402
 
 HAS_GRADIENTS = "buffers" in _torch_ops.OPTIONS  # where a function reads tensors
@@ -196,20 +196,9 @@ def the_page_of_scores_are_calls_that_run():
 COMPILED = torch.compile(flex_attention, dynamic=False)
 
 
-def main():
-    failed = 0
+if __name__ == "__main__":
     warnings.filterwarnings("error", "PyTorch's own kernel computes")
     fa_tune.policy(effort="predict")
     flex.use()
-    for test in (dropout_is_drawn_by_its_seeds, models_of_transformers_train_and_generate, models_of_transformers_train_by_flex_attention, the_page_of_scores_are_calls_that_run, functions_are_their_definition):
-        if len(sys.argv) < 2 or any(word in test.__name__ for word in sys.argv[1:]):
-            try:
-                print("ok", test.__name__, test() or "", flush=True)
-            except Exception:  # pylint: disable=broad-exception-caught
-                failed += 1
-                print("not ok", test.__name__, traceback.format_exc()[-1800:], flush=True)
-    sys.exit(failed > 0)
-
-
-if __name__ == "__main__":
-    main()
+    tap.main([test for test in (dropout_is_drawn_by_its_seeds, models_of_transformers_train_and_generate, models_of_transformers_train_by_flex_attention, the_page_of_scores_are_calls_that_run, functions_are_their_definition)
+              if len(sys.argv) < 2 or any(word in test.__name__ for word in sys.argv[1:])])

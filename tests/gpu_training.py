@@ -16,8 +16,6 @@ import random
 import shutil
 import sys
 import tempfile
-import time
-import traceback
 import unittest.mock
 import warnings
 
@@ -36,6 +34,7 @@ import torch.nn.functional as F  # noqa: E402
 import torch.utils.checkpoint  # noqa: E402
 
 import fa_tune  # noqa: E402
+import tap  # noqa: E402
 from fa_tune import _torch_ops  # noqa: E402
 
 PROBLEMS = int(os.environ.get("FA_TEST_PROBLEMS", "60"))
@@ -499,10 +498,6 @@ def memory_kept_for_backward_is_that_of_sdpa():
     return "%d bytes, by SDPA %d" % tuple(kept)
 
 
-class Skip(Exception):
-    """Raised with the reason."""
-
-
 WAYS = [gradients_of_a_call_are_the_same_through_every_way, a_loss_of_the_lse_has_the_same_gradients_through_every_way,
         graphed_callables_and_streams, deterministic_gradients_have_the_same_bits,
         gradients_of_sequences_behind_one_another_are_those_of_each_alone, gradients_of_sums_and_of_nothing,
@@ -510,28 +505,7 @@ WAYS = [gradients_of_a_call_are_the_same_through_every_way, a_loss_of_the_lse_ha
 TESTS = [random_problems_have_the_gradients_of_float64, *WAYS]
 
 
-def main():
-    sums = {"passed": 0, "failed": 0, "skipped": 0}
-    wanted = sys.argv[1:]
-    for test in TESTS:
-        if wanted and test.__name__ not in wanted and not ("ways" in wanted and test in WAYS):
-            continue
-        begin, told, verdict = time.monotonic(), "", "passed"
-        try:
-            with fa_tune.policy(effort="predict"):
-                told = test()
-        except Skip as reason:
-            verdict, told = "skipped", reason
-        except Exception as error:  # whatever a test meets is that test's failure
-            traceback.print_exc()
-            verdict, told = "failed", "%s: %s" % (type(error).__name__, error)
-        sums[verdict] += 1
-        print("%s training: %s (%.1f s): %s" % ({"passed": "ok", "failed": "not ok"}.get(verdict, verdict), test.__name__.replace("_", " "),
-                                                time.monotonic() - begin, told), flush=True)
-    print("%(passed)d passed, %(failed)d failed, %(skipped)d skipped" % sums)
-    return sums["failed"] > 0
-
-
 if __name__ == "__main__":
     assert math.isfinite(torch.zeros(1, device="cuda").item())
-    sys.exit(main())
+    fa_tune.policy(effort="predict")
+    tap.main([test for test in TESTS if len(sys.argv) < 2 or test.__name__ in sys.argv or "ways" in sys.argv and test in WAYS])

@@ -5,13 +5,14 @@
     tap.main()
 
 A test is a function of the file that runs, without parameters, whose name has three words or more; helpers have fewer.
-A failed assert, or any other exception, fails its test and the next one runs.
+A failed assert, or any other exception, fails its test and the next one runs. What a test returns stands behind its verdict, with its seconds.
 """
 import contextlib
 import inspect
 import signal
 import sys
 import threading
+import time
 import traceback
 
 
@@ -31,9 +32,10 @@ def main(tests=None):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
     failures = 0
     for number, test in enumerate(tests, 1):
-        verdict, directive = "ok", ""
+        verdict, directive, begin = "ok", "", time.monotonic()
         try:
-            test()
+            told = test()
+            directive = " # %s (%.1f s)" % (told, time.monotonic() - begin) if told else ""
         except Skip as reason:
             directive = " # SKIP %s" % reason
         except Exception:  # whatever a test meets is that test's failure
