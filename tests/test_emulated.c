@@ -602,7 +602,7 @@ TEST(scores_and_masks_of_a_user_are_right)
          1,
          {{"begin / 16 * 16", "begin"},
           {"(u32)i * 4 + (two && !is_first ? 4 : 0)", "(u32)i * 4"},
-          {"exchange(x[half * 2 + 1])", "x[half * 2]"},
+          {"shuffle_xor(x[half * 2 + 1], 4)", "x[half * 2]"},
           {"(i64)work.batch * p.dense.heads_q + work.head", "work.head"},
           {"parity == first_parity", "parity == 0"},
           {"row / 16 % 2 != 0", "false"}}},

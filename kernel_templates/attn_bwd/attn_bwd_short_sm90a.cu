@@ -107,12 +107,6 @@ template <int kColumns, int kThere> FA_DEVICE void load_tiles(u32 to, const Rang
         cp_async_16_zfill(lanes.place(to, r), r < there ? next : from, r < there ? 16 : 0);
 }
 
-FA_DEVICE void store_shared_float(u32 to, float x) { asm volatile("st.shared.f32 [%0], %1;" :: "r"(to), "f"(x) : "memory"); }
-FA_DEVICE float load_shared_float(u32 from) {
-    float x;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
-    return x;
-}
 // LSE and delta of the rows of queries, when this thread's copies have landed: it reads of dO what it has copied. h: the first head.
 // Lanes share a row, and end with the sum of one of eight.
 FA_DEVICE void make_rows(const fa_attn_bwd_params &p, const Held &held, int h) {
@@ -144,7 +138,7 @@ FA_DEVICE void make_rows(const fa_attn_bwd_params &p, const Held &held, int h) {
             const int r = place + i * At::kAtOnce;
             float its[4];
             u32 y[4];
-            load_shared_floats(its, lanes.place(held.d_o, r < all ? r : place));
+            load_shared(its, lanes.place(held.d_o, r < all ? r : place));
 #pragma unroll
             for (int e = 0; e < 4; ++e) y[e] = float_to_bits(its[e]);
             sums[i] = column < HEAD_DIM_V ? product_of(x[i], y) : 0.0f;
@@ -157,8 +151,8 @@ FA_DEVICE void make_rows(const fa_attn_bwd_params &p, const Held &held, int h) {
             for (int i = 0; i < half; ++i) sums[i] = (upper ? sums[i + half] : sums[i]) + shuffle_xor(upper ? sums[i] : sums[i + half], mask);
         }
         if (own >= all || lanes.chunk % (At::kLanes / kRounds) != 0) continue;
-        store_shared_float(held.lse + place_of_row(own) * 4, lse == neg_infinity() ? -neg_infinity() : lse * kLog2e);
-        store_shared_float(held.delta + place_of_row(own) * 4, exists ? delta_of(p, s, h + head, row, sums[0], lse) : 0.0f);
+        store_shared(held.lse + place_of_row(own) * 4, lse == neg_infinity() ? -neg_infinity() : lse * kLog2e);
+        store_shared(held.delta + place_of_row(own) * 4, exists ? delta_of(p, s, h + head, row, sums[0], lse) : 0.0f);
     }
 }
 
@@ -188,7 +182,7 @@ FA_DEVICE void weigh(const Curve &curve, Scores &s, Scores &dp, Packed &weights,
     float x[4], y[4], slope;
 #pragma unroll
     for (int j = 0; j < kM / 16; ++j) {
-        if (kByColumn) load_shared_floats(x, lse + j * 64);
+        if (kByColumn) load_shared(x, lse + j * 64);
 #pragma unroll
         for (int i = 0; i < 8; ++i) s[8 * j + i] = curve.weight(s[8 * j + i], of(x, 0, i), slope);
     }
@@ -197,8 +191,8 @@ FA_DEVICE void weigh(const Curve &curve, Scores &s, Scores &dp, Packed &weights,
     Wgmma<kM>::pin(dp);
 #pragma unroll
     for (int j = 0; j < kM / 16; ++j) {
-        if (kByColumn && kSoftcap) load_shared_floats(x, lse + j * 64);
-        if (kByColumn) load_shared_floats(y, delta + j * 64);
+        if (kByColumn && kSoftcap) load_shared(x, lse + j * 64);
+        if (kByColumn) load_shared(y, delta + j * 64);
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
             dp[8 * j + i] = s[8 * j + i] * (dp[8 * j + i] - of(y, 1, i));
@@ -264,7 +258,7 @@ FA_DEVICE void differentiate_queries(const fa_attn_bwd_params &p, const Held &he
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int row = first + lane / 4 + half * 8, at = place_of_row(place + row - tile * kTileRows) * 4, end = row + held.reach.high + 1;
-        own[0][half] = load_shared_float(held.lse + at), own[1][half] = load_shared_float(held.delta + at);
+        own[0][half] = load_shared<float>(held.lse + at), own[1][half] = load_shared<float>(held.delta + at);
         seen.low[half] = row + held.reach.low, seen.high[half] = end < p.seq_k ? end : p.seq_k;
     }
 #pragma unroll 1

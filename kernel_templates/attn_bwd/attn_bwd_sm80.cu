@@ -294,8 +294,8 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
                             weight[e] *= kept[i].factor(j * 4 + half * 2 + e);
 #endif
                         const u32 place = TileLayout<kN>::offset(row, at.column_warp * (kN / 16) + j) + at.lane % 4 * 4;
-                        store_shared_4(p_tile + place, pack2<kBf16>(weight[0], weight[1]));
-                        store_shared_4(ds_tile + place, pack2<kBf16>(ds[0], ds[1]));
+                        store_shared(p_tile + place, pack2<kBf16>(weight[0], weight[1]));
+                        store_shared(ds_tile + place, pack2<kBf16>(ds[0], ds[1]));
                     }
                 }
         }

@@ -238,11 +238,6 @@ struct Part {
     }
 };
 
-FA_DEVICE u32 shuffle_xor_count(u32 x, int mask) {
-    u32 y;
-    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(mask));
-    return y;
-}
 FA_DEVICE void prepare_map(const fa_attn_bwd_params &p, fa_tensor_map *map, const Sequence &s, int which) {
     const int box = which == kMapQ || which == kMapDo ? kM : kN;
     make_map<kBf16>(map, shared_address(shared_memory) + which * sizeof(fa_tensor_map), shape_of(p, s, which, box));
@@ -309,9 +304,9 @@ FA_DEVICE void rank_sequence(const fa_attn_bwd_params &p, void *workspace, int b
     }
 #pragma unroll
     for (int mask = 1; mask < (int)kWarp; mask <<= 1) {
-        before += shuffle_xor_count(before, mask);
-        key_tiles += shuffle_xor_count(key_tiles, mask);
-        const u32 others = shuffle_xor_count(most, mask);
+        before += shuffle_xor(before, mask);
+        key_tiles += shuffle_xor(key_tiles, mask);
+        const u32 others = shuffle_xor(most, mask);
         if (others > most) most = others;
     }
     prepare_map(p, maps_of(p, workspace) + (i64)before * kMaps + which, own, which);
@@ -463,10 +458,10 @@ FA_DEVICE u32 own_of(const fa_attn_bwd_params &p, u32 number, u32 key_tiles, u32
     if constexpr (kInPassing && kLongestFirst) return find_in_turn(number, key_tiles, kv_heads);
     return find_owned(number, key_tiles, kv_heads, most_heads(p));
 }
-FA_DEVICE void store_passing(u32 at, const Passing &x) { asm volatile("st.shared.v2.b32 [%0], {%1,%2};" :: "r"(at), "r"(x.rank), "r"(x.job) : "memory"); }
+FA_DEVICE void store_passing(u32 at, const Passing &x) { store_shared(at, x.rank, x.job); }
 FA_DEVICE Passing load_passing(u32 at) {
     Passing x;
-    asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(x.rank), "=r"(x.job) : "r"(at) : "memory");
+    load_shared(x.rank, x.job, at);
     return x;
 }
 // What a job clears and rounds. VARLEN=1: as it was told, until it has been read.
@@ -483,30 +478,28 @@ template <PassingAt kWhich> FA_DEVICE Passing passing_of(const fa_attn_bwd_param
 // Jobs are taken by one thread, from a counter, and read by the other warps of the block, which end with it after the last one.
 FA_DEVICE void tell_job(const Shared &shared, const Told &job) {
     const u32 at = shared.base + kJobAt;
-    asm volatile("st.shared.b32 [%0], %1;" :: "r"(at), "r"(job.number) : "memory");
+    store_shared(at, job.number);
     if constexpr (kVarlen) {
-        asm volatile("st.shared.b32 [%0], %1;" :: "r"(at + 4), "r"(job.head) : "memory");
-        asm volatile("st.shared.b32 [%0], %1;" :: "r"(at + 8), "r"(job.key_tile) : "memory");
-        asm volatile("st.shared.b32 [%0], %1;" :: "r"(at + 12), "r"(job.first_tile) : "memory");
-        asm volatile("st.shared.v2.b32 [%0], {%1,%2};" :: "r"(at + 16), "r"(job.seq_q), "r"(job.seq_k) : "memory");
+        store_shared(at + 4, job.head);
+        store_shared(at + 8, job.key_tile);
+        store_shared(at + 12, job.first_tile);
+        store_shared(at + 16, job.seq_q, job.seq_k);
     }
     barrier_arrive(shared.barrier(kJobFull));
 }
 FA_DEVICE u32 peek_job(const Shared &shared, u32 turn) {
-    u32 number;
     barrier_wait(shared.barrier(kJobFull), turn & 1);
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(number) : "r"(shared.base + kJobAt) : "memory");
-    return number;
+    return load_shared<u32>(shared.base + kJobAt);
 }
 FA_DEVICE Told read_job(const Shared &shared, u32 turn) {
     const u32 at = shared.base + kJobAt;
     Told job;
     job.number = peek_job(shared, turn);
     if constexpr (kVarlen) {
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(job.head) : "r"(at + 4) : "memory");
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(job.key_tile) : "r"(at + 8) : "memory");
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(job.first_tile) : "r"(at + 12) : "memory");
-        asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(job.seq_q), "=r"(job.seq_k) : "r"(at + 16) : "memory");
+        load_shared(job.head, at + 4);
+        load_shared(job.key_tile, at + 8);
+        load_shared(job.first_tile, at + 12);
+        load_shared(job.seq_q, job.seq_k, at + 16);
         if constexpr (kInPassing) job.rounds = load_passing(at + kRounds);
     }
     barrier_arrive(shared.barrier(kJobEmpty));
@@ -526,8 +519,7 @@ FA_DEVICE Told read_job_together(const Shared &shared, u32 turn) {
 }
 // VARLEN=1: the rank of the sequence of a job. Numbers only rise, so it is the one that was told last, 0 at first, or a later one.
 FA_DEVICE u32 follow_rank(const Ranked *ranking, u32 told, u32 job, u32 heads_kv, u32 batch) {
-    u32 rank;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(rank) : "r"(told) : "memory");
+    u32 rank = load_shared<u32>(told);
     while (rank < batch && job >= ranking[rank + 1].key_tiles * heads_kv) ++rank;
     return rank;
 }
@@ -557,15 +549,15 @@ template <PassingAt kWhich> FA_DEVICE void tell_passing(const fa_attn_bwd_params
 }
 // What a consumer's warp wants to know of its job again when it stores (kKeeps).
 FA_DEVICE void keep_job(u32 at, const Told &job, u32 turn) {
-    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" :: "r"(at), "r"(job.number), "r"(turn) : "memory");
-    asm volatile("st.shared.v2.b32 [%0], {%1,%2};" :: "r"(at + 8), "r"(job.head), "r"(job.key_tile) : "memory");
+    store_shared(at, job.number, turn);
+    store_shared(at + 8, job.head, job.key_tile);
     if constexpr (kVarlen && kInPassing) store_passing(at + 16, job.rounds);
 }
 FA_DEVICE u32 recall_job(u32 at, Job &job, u32 &turn, Passing &rounds) {
     u32 rank;
     if constexpr (kVarlen && kInPassing) rounds = load_passing(at + 16);
-    asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(rank), "=r"(turn) : "r"(at) : "memory");
-    asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(job.head), "=r"(job.key_tile) : "r"(at + 8) : "memory");
+    load_shared(rank, turn, at);
+    load_shared(job.head, job.key_tile, at + 8);
     job.batch = 0;
     return rank;
 }
@@ -819,10 +811,6 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
     }
 }
 
-FA_DEVICE void store_shared_floats(u32 to, float a, float b, float c, float d) {
-    asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" :: "r"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
-}
-
 // A consumer's half of dQ = dS K, or of its transpose. Left under way.
 FA_DEVICE void issue_dq(float (&c)[kDqN / 2], u32 k_tile, u32 ds_tile, u32 group) {
     const u32 rows = kDqByRows ? group * 64 : kDqAcross && kD == 64 ? group * (kM / 2) : 0;
@@ -914,7 +902,7 @@ struct Consumer {
         named_sync(kHalfEmpty + group, kGroup + kWarp);
 #pragma unroll
         for (int i = 0; i < kDqN / 8; ++i)
-            if (i * 8 < kDqRest || opaque(group) == 0) store_shared_floats(half + (i * 128 + thread) * 16, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
+            if (i * 8 < kDqRest || opaque(group) == 0) store_shared(half + (i * 128 + thread) * 16, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
         async_proxy_fence();
         named_arrive(kHalfFull + group, kGroup + kWarp);
     }
@@ -995,8 +983,8 @@ struct Consumer {
 #endif
         each_score<(BUFFER_COUNT > 0)>([&](int i, const Line &query, const Spot &key, int half, int column) {
             const int row = i / 4 % 2 * 2 + i % 2;
-            if (i % 8 == 0) load_shared_floats(rows, lse + i / 8 * 64);
-            if (kAtOnce && i % 8 == 0) load_shared_floats(deltas, delta + i / 8 * 64);
+            if (i % 8 == 0) load_shared(rows, lse + i / 8 * 64);
+            if (kAtOnce && i % 8 == 0) load_shared(deltas, delta + i / 8 * 64);
             float slope = 1.0f;
             float weight = weigh(p, curve, w, query, key, s[i], rows[row], slope);
 #if SUMS_IN_PASS
@@ -1031,7 +1019,7 @@ struct Consumer {
     __device__ __forceinline__ void await_ds_slot() const { barrier_wait(shared.barrier(kDsEmpty + slot_of(step)), parity_of(step) ^ 1); }
     static __device__ __forceinline__ void load_rows(float (&x)[kM / 16][4], u32 from) {
 #pragma unroll
-        for (int j = 0; j < kM / 16; ++j) load_shared_floats(x[j], from + j * 64);
+        for (int j = 0; j < kM / 16; ++j) load_shared(x[j], from + j * 64);
     }
     // A step, and dQ of the step before unless this is the first one: neither consumer waits long for the other's dS.
     template <bool kFirst> __device__ __forceinline__ void take_step(u32 turn, void *workspace) {
@@ -1084,7 +1072,7 @@ struct Consumer {
 #pragma unroll
         for (int j = 0; j < kM / 16; ++j) {
             float slope;
-            if constexpr (!kEarly) load_shared_floats(early[j], lse + j * 64);
+            if constexpr (!kEarly) load_shared(early[j], lse + j * 64);
 #pragma unroll
             for (int i = 0; i < 8; ++i) s[8 * j + i] = curve.weight(s[8 * j + i], early[j][i / 4 * 2 + i % 2], slope);
         }
@@ -1127,7 +1115,7 @@ struct Consumer {
 #if SCORE_SNIPPET
             float rows[4];
             if (!at_once) {
-                load_shared_floats(rows, delta + j * 64);
+                load_shared(rows, delta + j * 64);
 #pragma unroll
                 for (int i = 0; i < 8; ++i) dp[8 * j + i] = s[8 * j + i] * (dp[8 * j + i] AS_KEPT - rows[i / 4 * 2 + i % 2]);
 #pragma unroll
@@ -1135,8 +1123,8 @@ struct Consumer {
             }
 #else
             float (&rows)[4] = early[j], row_lse[4];
-            if constexpr (!kEarly) load_shared_floats(rows, delta + j * 64);
-            if constexpr (kSoftcap) load_shared_floats(row_lse, lse + j * 64);
+            if constexpr (!kEarly) load_shared(rows, delta + j * 64);
+            if constexpr (kSoftcap) load_shared(row_lse, lse + j * 64);
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
                 float weight = s[8 * j + i];
@@ -1360,7 +1348,7 @@ attn_bwd(const __grid_constant__ fa_attn_bwd_params p, void *workspace) {
     const Shared shared = {shared_address(shared_memory)};
     if (threadIdx.x == 0) {
         if (shared.base % 1024 != 0) asm volatile("trap;");   // descriptors and swizzles count on it
-        if (kVarlen) asm volatile("st.shared.b32 [%0], %1;" :: "r"(shared.base + kJobAt), "r"(0) : "memory");
+        if (kVarlen) store_shared(shared.base + kJobAt, 0);
 
         if (kVarlen) store_passing(shared.base + kJobAt + kClears, {0, 0}), store_passing(shared.base + kJobAt + kRounds, {0, 0});
         barrier_init(shared.barrier(kJobFull), 1);

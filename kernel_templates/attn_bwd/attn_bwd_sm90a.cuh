@@ -101,8 +101,7 @@ FA_DEVICE u32 map_blocks(const fa_attn_bwd_params &p) { return kVarlen ? (u32)p.
 // column t % 2 * 8 + t / 2 * 4, so that four lanes write 32 bytes of the row together. The whole warp calls it.
 FA_DEVICE void store_two_blocks(u16 *to, u32 left, u32 right, bool there) {
     const bool odd = threadIdx.x % 2 != 0;
-    u32 other;
-    asm volatile("shfl.sync.bfly.b32 %0, %1, 1, 31, 0xffffffff;" : "=r"(other) : "r"(odd ? left : right));
+    const u32 other = shuffle_xor(odd ? left : right, 1);
     if (there) store_global_8(to, odd ? other : left, odd ? right : other);
 }
 
@@ -190,9 +189,6 @@ template <u32 kCount = kParts, int kFloats> FA_DEVICE void add_parts(float (&x)[
 
 // ---- the main launches -----------------------------------------------------------------------------------------
 
-FA_DEVICE void load_shared_floats(float (&x)[4], u32 from) {
-    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(from));
-}
 // c = A B^T, K along the rows of both: 64 rows of a tile of kRowsA by kRows, kSteps of 16 columns. Left under way.
 template <int kRowsA, int kRows, int kSteps> FA_DEVICE void issue_scores(float (&c)[kRows / 2], u64 a, u64 b) {
     constexpr int kFours = kSteps / 4;

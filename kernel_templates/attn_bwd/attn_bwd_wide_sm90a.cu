@@ -187,14 +187,13 @@ template <class P> FA_DEVICE u32 take_job(const fa_attn_bwd_params &p, void *wor
     if (number >= tiles * heads) number = kNoJob;
     else if (kLongestFirst && !kVarlen) number = find_in_turn(number, tiles, heads);
     barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);
-    asm volatile("st.shared.b32 [%0], %1;" :: "r"(shared.base + P::kJobAt), "r"(number) : "memory");
+    store_shared(shared.base + P::kJobAt, number);
     barrier_arrive(shared.barrier(kJobFull));
     return number;
 }
 template <class P> FA_DEVICE u32 read_job(const P &shared, u32 turn) {
     barrier_wait(shared.barrier(kJobFull), turn & 1);
-    u32 number;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(number) : "r"(shared.base + P::kJobAt) : "memory");
+    const u32 number = load_shared<u32>(shared.base + P::kJobAt);
     barrier_arrive(shared.barrier(kJobEmpty));
     return number;
 }
@@ -278,13 +277,6 @@ template <class P, bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p
 
 // ---- products --------------------------------------------------------------------------------------------------
 
-FA_DEVICE void load_shared_16(u32 (&x)[4], u32 from) {
-    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(from) : "memory");
-}
-FA_DEVICE void store_shared_16(u32 to, const u32 (&x)[4]) {
-    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
-}
-
 #if SCORE_SNIPPET || MASK_SNIPPET
 using Spot = SnippetCount<float>;
 using Line = SnippetCount<SnippetLine>;
@@ -363,7 +355,7 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
         for (int j = 0; j < kM / 16; ++j) {
             float rows[4], before[2] = {};
             u32 bent[4];   // P times the slope of the text
-            load_shared_floats(rows, lse + j * 64);
+            load_shared(rows, lse + j * 64);
             each_score<8>(key, place + j * 16, [&](int i, const Spot &key, const Line &query, int, int) {
                 float slope = 1.0f;
                 const float weight = weigh(w.p, curve, places, query, key, s[8 * j + i], rows[i / 4 * 2 + i % 2], slope), product = weight * slope_at(weight, slope);
@@ -381,7 +373,7 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
                     weights[4 * j + i / 2] &= kept;
                     if (kBends) bent[i / 2] &= kept;
                 });
-            store_shared_16(w.weights_at(w.step) + j * (kGroup * 16), kBends ? (const u32 (&)[4])bent : (const u32 (&)[4])weights[4 * j]);
+            store_shared(w.weights_at(w.step) + j * (kGroup * 16), kBends ? (const u32 (&)[4])bent : (const u32 (&)[4])weights[4 * j]);
         }
     };
 #else
@@ -391,7 +383,7 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
 #pragma unroll
         for (int j = 0; j < kM / 16; ++j) {
             float rows[4], slope;
-            load_shared_floats(rows, lse + j * 64);
+            load_shared(rows, lse + j * 64);
 #pragma unroll
             for (int i = 0; i < 8; ++i) s[8 * j + i] = curve.weight(s[8 * j + i], rows[i / 4 * 2 + i % 2], slope);
         }
@@ -409,14 +401,14 @@ FA_DEVICE void take_values(KeyWarp &w, const Job<OfKeys> &job, float (&dv)[kDv /
             u32 x[4] = {weights[4 * j], weights[4 * j + 1], weights[4 * j + 2], weights[4 * j + 3]};
             if constexpr (kSoftcap) {
                 float rows[4];
-                load_shared_floats(rows, lse + j * 64);
+                load_shared(rows, lse + j * 64);
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                     const float a = s[8 * j + 2 * i], b = s[8 * j + 2 * i + 1];
                     x[i] = pack2<kBf16>(a * slope_of(curve, a, rows[i / 2 * 2]), b * slope_of(curve, b, rows[i / 2 * 2 + 1]));
                 }
             }
-            store_shared_16(w.weights_at(w.step) + j * (kGroup * 16), x);
+            store_shared(w.weights_at(w.step) + j * (kGroup * 16), x);
         }
 #endif
 #if DROPOUT
@@ -482,8 +474,8 @@ FA_DEVICE void take_keys(KeyWarp &w, const Job<OfKeys> &job, float (&dk)[kD / 2]
         for (int j = 0; j < kM / 16; ++j) {
             float rows[4];
             u32 weights[4];
-            load_shared_floats(rows, delta + j * 64);
-            load_shared_16(weights, w.weights_at(w.step) + j * (kGroup * 16));
+            load_shared(rows, delta + j * 64);
+            load_shared(weights, w.weights_at(w.step) + j * (kGroup * 16));
 #pragma unroll
             for (int i = 0; i < 8; ++i)
                 dp[8 * j + i] = to_float<kBf16>((u16)(weights[i / 2] >> i % 2 * 16)) * (dp[8 * j + i] AS_KEPT - rows[i / 4 * 2 + i % 2]);

@@ -52,11 +52,6 @@ struct Dropout {
     }
 };
 
-FA_DEVICE u32 exchange(u32 x) {
-    u32 y;
-    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(4));
-    return y;
-}
 template <u32 kBytes> FA_DEVICE u32 bytes_of_two(u32 a, u32 b) {
     u32 y;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "n"(kBytes));
@@ -89,7 +84,7 @@ template <bool kRowsAreKeys, int kSixteens> struct Dropped {
             }
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const u32 kept = x[half * 2], other = two ? exchange(x[half * 2 + 1]) : x[half * 2 + 1];
+                const u32 kept = x[half * 2], other = two ? shuffle_xor(x[half * 2 + 1], 4) : x[half * 2 + 1];
                 words[i][half] = is_first ? kept : other;
                 if (two) words[i + 1][half] = is_first ? other : kept;
             }

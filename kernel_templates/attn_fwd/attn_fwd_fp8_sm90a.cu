@@ -173,12 +173,9 @@ class Dealer {
 };
 
 FA_DEVICE void store_record(u32 to, const Work &w) {
-    const auto store = [](u32 at, int a, int b, int c, int d) {
-        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-    };
-    store(to, w.row0, w.head, w.batch, w.kv_head);
-    store(to + 16, w.len_q, w.len_k, w.first_q, w.first_k);
-    store(to + 32, w.steps, w.begin, (int)float_to_bits(w.scale), (int)float_to_bits(w.bend));
+    store_shared(to, w.row0, w.head, w.batch, w.kv_head);
+    store_shared(to + 16, w.len_q, w.len_k, w.first_q, w.first_k);
+    store_shared(to + 32, w.steps, w.begin, w.scale, w.bend);
 }
 // Of a record, what says where the tile lies, its sequence (kRagged) and its steps. kAlone: of the thread that stored it, else a whole
 // warp's. One lane reads, which lets the record go: racecheck does not follow a warp barrier that orders other lanes' reads.
@@ -189,7 +186,7 @@ template <bool kAlone, bool kPlace, bool kSteps> FA_DEVICE Work load_record(u32 
     for (int i = 0; i < 12; i += 4) {
         x[i] = x[i + 1] = x[i + 2] = x[i + 3] = 0;
         if (kParts[i / 4] && (kAlone || threadIdx.x % kWarp == 0))
-            asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(x[i]), "=r"(x[i + 1]), "=r"(x[i + 2]), "=r"(x[i + 3]) : "r"(from + 4 * i) : "memory");
+            load_shared(x[i], x[i + 1], x[i + 2], x[i + 3], from + 4 * i);
     }
 #pragma unroll
     for (int i = 0; i < (SOFTCAP != 0 ? 12 : 11); ++i)
@@ -449,11 +446,6 @@ FA_DEVICE void issue_pv(Output &o, const Weights &p, u64 v, int chunk, bool accu
     wgmma_commit();
 }
 
-FA_DEVICE u32 load_four(u32 at) {
-    u32 four;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(four) : "r"(at) : "memory");
-    return four;
-}
 // The scores of this warp's 16 rows once more, by products that a warp does alone, 16 of K at a time: `rows` of Q, and a tile of K.
 // Two numbers of e4m3 are a pair of fp16; of four neighbours the second two take the places of K + 8, in both operands.
 FA_DEVICE void multiply_again(Scores &s, u32 rows, u32 keys) {
@@ -463,11 +455,11 @@ FA_DEVICE void multiply_again(Scores &s, u32 rows, u32 keys) {
 #pragma unroll 1
     for (u32 d = 0; d < kD; d += 16) {
         const u32 place = swizzled_chunk<kLine>(lane / 4, d % kLine / 16) + lane % 4 * 4;
-        const u32 low = load_four(rows + d / kLine * (64 * kLine) + row + place), high = load_four(rows + d / kLine * (64 * kLine) + row + 8 * kLine + place);
+        const u32 low = load_shared<u32>(rows + d / kLine * (64 * kLine) + row + place), high = load_shared<u32>(rows + d / kLine * (64 * kLine) + row + 8 * kLine + place);
         const u32 left[4] = {widen<false, kBytes01>(low), widen<false, kBytes01>(high), widen<false, kBytes23>(low), widen<false, kBytes23>(high)};
 #pragma unroll
         for (u32 key = 0; key < kN; key += 8) {
-            const u32 four = load_four(keys + d / kLine * (kN * kLine) + place + key * kLine);
+            const u32 four = load_shared<u32>(keys + d / kLine * (kN * kLine) + place + key * kLine);
             mma_16816<false>(*(float (*)[4])&s[key / 2], left, widen<false, kBytes01>(four), widen<false, kBytes23>(four));
         }
     }
@@ -581,7 +573,7 @@ FA_DEVICE void add_kept(u32 at, Output &o, const Rows &rows, const float (&refer
 #pragma unroll
     for (int i = 0; i < kColumns / 2; i += 4) {
         float x[4];
-        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(at + i * (kGroup * 4)) : "memory");
+        load_shared(x, at + i * (kGroup * 4));
 #pragma unroll
         for (int j = 0; j < 4; ++j) o[i + j] += x[j] * factor[j / 2];
     }
@@ -589,8 +581,7 @@ FA_DEVICE void add_kept(u32 at, Output &o, const Rows &rows, const float (&refer
 FA_DEVICE void keep(u32 at, const Output &o) {
 #pragma unroll
     for (int i = 0; i < kColumns / 2; i += 4)
-        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};"
-                     :: "r"(at + i * (kGroup * 4)), "f"(o[i]), "f"(o[i + 1]), "f"(o[i + 2]), "f"(o[i + 3]) : "memory");
+        store_shared(at + i * (kGroup * 4), o[i], o[i + 1], o[i + 2], o[i + 3]);
 }
 FA_DEVICE void add_chunk(float (&total)[kD / 2], const Output &o, int chunk) {
 #pragma unroll
@@ -830,8 +821,7 @@ FA_DEVICE void consume(const fa_attn_serving_params &p, u32 base, u32 group) {
 extern "C" __global__ void __launch_bounds__(FA_THREADS, 1)
 attn_fwd(const __grid_constant__ fa_attn_serving_params p, const __grid_constant__ fa_attn_tensor_maps maps) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    u32 base;
-    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(base) : "l"(memory));
+    const u32 base = shared_address(memory);
     if (threadIdx.x == 0) {
         if (base % 1024 != 0) asm volatile("trap;");   // swizzles count on it
         tma_prefetch_map(&maps.q);

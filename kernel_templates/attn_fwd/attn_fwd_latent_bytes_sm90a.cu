@@ -34,7 +34,7 @@ FA_DEVICE constexpr int common_divisor(int a, int b) { return b == 0 ? a : commo
 constexpr int kPage = PAGED != 0 ? PAGE_SIZE : 1;
 constexpr int kBox = PAGED != 0 ? common_divisor(kPage, kN) : kN, kBoxes = kN / kBox;   // keys that lie in one page; of a tile
 
-constexpr int kBytesOfRow = 512, kRowRope = 528, kRowBytes = 656;   // where scales, and numbers of bf16, begin in a row; its end
+constexpr int kRowBytes = FA_DS_MLA_BYTES;
 constexpr u32 kWarp = 32, kGroup = 128;
 constexpr u32 kSlabBytes = 64 * 128, kQBytes = HEAD_DIM * kM * 2, kTileBytes = kN * kRowBytes;
 constexpr u32 kProbBytes = kN * kM * 2, kScaleBytes = 4 * kN * 2, kFactorBytes = kM * 4, kPlaceBytes = kProbBytes + kScaleBytes + kFactorBytes + 256;
@@ -84,27 +84,8 @@ FA_DEVICE void arrive_of_warp(u32 barrier) {
     if (threadIdx.x % kWarp == 0) barrier_arrive(barrier);
 }
 
-FA_DEVICE void store_shared(u32 to, u32 a) { asm volatile("st.shared.b32 [%0], %1;" :: "r"(to), "r"(a) : "memory"); }
-FA_DEVICE void store_shared(u32 to, u32 a, u32 b, u32 c, u32 d) {
-    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
-FA_DEVICE void store_shared(u32 to, float x, float y) { asm volatile("st.shared.v2.f32 [%0], {%1,%2};" :: "r"(to), "f"(x), "f"(y) : "memory"); }
-FA_DEVICE u32 load_shared(u32 from) {
-    u32 x;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(from));
-    return x;
-}
-FA_DEVICE void load_shared(float &x, float &y, u32 from) { asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(x), "=f"(y) : "r"(from)); }
-FA_DEVICE void load_shared(u32 (&x)[4], u32 from) {
-    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(from));
-}
 FA_DEVICE void load_bytes(u32 (&x)[4], const void *from) {
     asm volatile("ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(from));
-}
-FA_DEVICE int from_lane(int x, int lane) {
-    int y;
-    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(lane));
-    return y;
 }
 
 constexpr u32 kEven = 0xa280, kOdd = 0xb391;   // selectors of bytes
@@ -198,7 +179,7 @@ FA_DEVICE void find_scales(Scales &scales, u32 tile, int count) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         u32 x[4];
-        load_shared(x, tile + (key + half * 8) * kRowBytes + kBytesOfRow);
+        load_shared(x, tile + (key + half * 8) * kRowBytes + FA_DS_MLA_SCALES);
 #pragma unroll
         for (int i = 0; i < 4; ++i) scales[i][half] = scale_of(x[i], (int)key + half * 8 < count);
     }
@@ -221,7 +202,7 @@ FA_DEVICE void multiply_keys(Scores &s, const Shared &shared, int step, const Sc
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
-        for (int j = 0; j < 2; ++j) ldmatrix_x4(*(u32(*)[4])&a[i][4 * j], at + kRowRope + i * 64 + j * 32);
+        for (int j = 0; j < 2; ++j) ldmatrix_x4(*(u32(*)[4])&a[i][4 * j], at + FA_DS_MLA_ROPE + i * 64 + j * 32);
         if (i > 0) ldmatrix_x4(four[0], at);
         issue_32(s, a[i], q + (16 + i) * 256, i > 0);
     }
@@ -247,7 +228,7 @@ FA_DEVICE void apply_mask(Scores &s, const Shared &shared, const Work &w, int st
     const int own = key + (int)own_key();
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-        const int seen = (int)load_shared(shared.ends() + (first_own() + i / 2 * 8 + i % 2) * 4), end = seen < w.end ? seen : w.end;
+        const int seen = load_shared<int>(shared.ends() + (first_own() + i / 2 * 8 + i % 2) * 4), end = seen < w.end ? seen : w.end;
 #pragma unroll
         for (int half = 0; half < 2; ++half)
             if (own + half * 8 >= end) s[i / 2 * 4 + half * 2 + i % 2] = neg_infinity();
@@ -316,7 +297,7 @@ FA_DEVICE void hand_over(const Shared &shared, const Scores &s, bool grown, int 
     u32 scale[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-        scale[half] = scale_of(load_shared(shared.tile(step) + (own_key() + half * 8) * kRowBytes + kBytesOfRow + t * 4), (int)own_key() + half * 8 < count);
+        scale[half] = scale_of(load_shared<u32>(shared.tile(step) + (own_key() + half * 8) * kRowBytes + FA_DS_MLA_SCALES + t * 4), (int)own_key() + half * 8 < count);
     const u32 other = float_to_bits(shuffle_xor(bits_to_float(odd ? scale[0] : scale[1]), 4));
     store_shared(shared.scales(step) + ((t * 2 + warp / 2) * 4 + lane / 8) * 16 + (warp % 2 * 2 + odd) * 4,
                  odd ? pick_bytes<0x5410>(other, scale[1]) : pick_bytes<0x5410>(scale[0], other));
@@ -349,9 +330,9 @@ FA_DEVICE void close_rows(const fa_attn_serving_params &p, const Shared &shared,
     named_sync(kAgreed, kGroup);
     const Work w = find_own_work(p);
     if (row < kM) {
-        Total total = {bits_to_float(load_shared(shared.factors(steps) + row * 4)), 0.0f};
+        Total total = {load_shared<float>(shared.factors(steps) + row * 4), 0.0f};
 #pragma unroll
-        for (int warp = 0; warp < 4; ++warp) total.sum += bits_to_float(load_shared(shared.tops() + warp * (kM * 4) + row * 4));
+        for (int warp = 0; warp < 4; ++warp) total.sum += load_shared<float>(shared.tops() + warp * (kM * 4) + row * 4);
         if (total.sum == 0.0f) total.reference = kNoKey;
         float factor = 1.0f;
         if (w.parts() > 1) {
@@ -361,7 +342,7 @@ FA_DEVICE void close_rows(const fa_attn_serving_params &p, const Shared &shared,
             factor = end.inverse;
             if (p.dense.lse) p.dense.lse[w.sequence.lse + w.head((int)row) * w.sequence.lse_head + w.query((int)row)] = end.lse;
         }
-        store_shared(shared.factors(steps) + row * 4, float_to_bits(factor * kRaised));
+        store_shared(shared.factors(steps) + row * 4, factor * kRaised);
     }
     warp_sync();
     arrive_of_warp(shared.handed(steps));
@@ -479,7 +460,7 @@ FA_DEVICE void collect(const fa_attn_serving_params &p, const Shared &shared, in
     for (int step = 0; step < steps; ++step) {
         barrier_wait(shared.full(step), parity_of(step));
         barrier_wait(shared.handed(step), place_parity(step));
-        if (load_shared(shared.grown(step)) != 0) scale_rows(o, shared, step);
+        if (load_shared<u32>(shared.grown(step)) != 0) scale_rows(o, shared, step);
         multiply_values(o, shared, step, half);
         arrive_of_warp(shared.taken(step));
         arrive_of_warp(shared.empty(step));

@@ -29,8 +29,8 @@ constexpr bool kBf16 = DTYPE_BF16 != 0, kBytes = KV_FP8 != 0, kScaled = KV_FP8 =
 constexpr int kM = BLOCK_M, kN = BLOCK_N, kGroups = GROUPS, kStages = STAGES, kStep = kN * kGroups, kSlabs = 1, kOwnDv = 128;
 constexpr int kPage = PAGED != 0 ? PAGE_SIZE : 1, kRun = 16;   // kRun: keys that are of one page
 constexpr u32 kWarp = 32, kGroup = 128, kParts = kGroup / kWarp;
-constexpr u32 kRowBytes = kScaled ? 656 : kBytes ? HEAD_DIM : HEAD_DIM * 2, kPitch = kScaled ? 656 : kRowBytes + 16;
-constexpr u32 kRowScales = 512, kRowRope = kScaled ? 528 : kBytes ? HEAD_DIM_V : HEAD_DIM_V * 2;   // where the scales begin in a row, and the last 64 columns
+constexpr u32 kRowBytes = kScaled ? FA_DS_MLA_BYTES : kBytes ? HEAD_DIM : HEAD_DIM * 2, kPitch = kScaled ? kRowBytes : kRowBytes + 16;
+constexpr u32 kRowRope = kScaled ? FA_DS_MLA_ROPE : kBytes ? HEAD_DIM_V : HEAD_DIM_V * 2;   // where the last 64 columns begin in a row
 constexpr u32 kOwnBytes = kBytes ? 128 : 256;   // of a row's first 512 columns, those of one warp
 constexpr u32 kSlotBytes = kN * kPitch, kStreamBytes = kStages * kSlotBytes, kExchangeBytes = kM * kN * 4 * kParts;
 constexpr u32 kMergePitch = HEAD_DIM_V + 16;   // floats; rows start 16 banks apart
@@ -55,23 +55,6 @@ struct Queries {
 enum Named { kAll, kDone, kExchanged = kDone + kGroups };   // named barriers: the first of a kind
 using Scales = float[kN / 8][2];   // of keys 8i + 2t and one more, times 2^60
 
-FA_DEVICE void store_shared(u32 to, const float (&x)[4]) {
-    asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" :: "r"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
-}
-FA_DEVICE void load_shared(float (&x)[4], u32 from) {
-    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(from) : "memory");
-}
-FA_DEVICE void store_shared(u32 to, float x, float y) {
-    asm volatile("st.shared.v2.f32 [%0], {%1,%2};" :: "r"(to), "f"(x), "f"(y) : "memory");
-}
-FA_DEVICE void load_shared(float &x, float &y, u32 from) {
-    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(x), "=f"(y) : "r"(from) : "memory");
-}
-FA_DEVICE float load_shared(u32 from) {
-    float x;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
-    return x;
-}
 // An array -> shared memory; its bytes arrive at `barrier`.
 FA_DEVICE void bulk_load_once(u32 to, const void *from, u32 bytes, u32 barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
@@ -116,7 +99,7 @@ struct Stream {
         const bool exists = PAGED == 0 || (u32)found < (u32)pages;
         const u32 to = slot + lane * (u32)run * kPitch, bytes = (u32)count * kRowBytes;
         if (!exists || (!kBytes && count == 0)) {
-            for (u32 i = 0; i < (kBytes ? bytes : kRowBytes); i += 16) store_shared(to + i, {0, 0, 0, 0});
+            for (u32 i = 0; i < (kBytes ? bytes : kRowBytes); i += 16) store_shared(to + i, 0, 0, 0, 0);
             async_proxy_fence();
         }
         barrier_expect(full, exists ? bytes : 0);
@@ -192,7 +175,7 @@ FA_DEVICE void load_scales(Scales &scales, u32 slot, u32 part, u32 lane) {
     for (int i = 0; i < kN / 8; ++i)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-            const float scale = kScaled ? load_shared(slot + (i * 8 + lane % 4 * 2 + e) * kPitch + kRowScales + part * 4) : 1.0f;
+            const float scale = kScaled ? load_shared<float>(slot + (i * 8 + lane % 4 * 2 + e) * kPitch + FA_DS_MLA_SCALES + part * 4) : 1.0f;
             scales[i][e] = (kScaled ? bits_to_float(pack2<true>(0.0f, scale)) : 1.0f) * 0x1p60f;
         }
 }

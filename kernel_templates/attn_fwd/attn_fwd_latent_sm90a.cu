@@ -75,19 +75,6 @@ struct Shared {
 static_assert((2 + kStages * (kSlabs + kRegions)) * 8 <= kBarrierBytes, "more barriers than they have room");
 FA_DEVICE u32 parity_of(int step) { return (u32)(step / kStages) & 1; }
 
-FA_DEVICE void store_shared(u32 to, u32 a, u32 b, u32 c, u32 d) {
-    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
-FA_DEVICE void load_shared(u32 &a, u32 &b, u32 &c, u32 &d, u32 from) {
-    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(from) : "memory");
-}
-FA_DEVICE void store_shared(u32 to, float x, float y) {
-    asm volatile("st.shared.v2.f32 [%0], {%1,%2};" :: "r"(to), "f"(x), "f"(y) : "memory");
-}
-FA_DEVICE void load_shared(float &x, float &y, u32 from) {
-    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(x), "=f"(y) : "r"(from) : "memory");
-}
-
 // ---- copies ----------------------------------------------------------------------------------------------------
 
 // Where the boxes of a tile lie: rows of the tensor, or of pages.
@@ -259,7 +246,7 @@ FA_DEVICE void store_rows(const fa_attn_serving_params &p, const Work &w, const 
             const u32 low = pack2<kBf16>(o[4 * j + half * 2], o[4 * j + half * 2 + 1]);
             const u32 high = pack2<kBf16>(o[4 * j + half * 2 + 4], o[4 * j + half * 2 + 5]);
             const bool odd = pair % 2 != 0;
-            const u32 other = float_to_bits(shuffle_xor(bits_to_float(odd ? low : high), 1));
+            const u32 other = shuffle_xor(odd ? low : high, 1);
             if (row < w.rows && column + j * 8 + pair % 2 * 8 < HEAD_DIM_V) store_global_8(to + j * 8, odd ? other : low, odd ? high : other);
         }
     }

@@ -139,18 +139,6 @@ constexpr u32 kPieceBytes = (kEach * kN * (kOfQueries ? 64 : 1) + 1023) / 1024 *
 constexpr u32 kPieceBytes = 0;
 #endif
 
-FA_DEVICE void store_shared(u32 to, int a, int b, int c, int d) {
-    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
-FA_DEVICE void load_shared(int &a, int &b, int &c, int &d, u32 from) {
-    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(from) : "memory");
-}
-FA_DEVICE void store_shared(u32 to, float x) { asm volatile("st.shared.f32 [%0], %1;" :: "r"(to), "f"(x) : "memory"); }
-FA_DEVICE float load_shared(u32 from) {
-    float x;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
-    return x;
-}
 FA_DEVICE void store_global(void *to, int a, int b, int c, int d) {
     asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" :: "l"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
@@ -198,7 +186,7 @@ template <bool kAlone = true> class Steps {   // kAlone: else of all lanes of a 
             barrier_wait(marks.full(place.slot), place.parity);
             if (!kAlone) warp_sync();
             if (kAlone || threadIdx.x % kWarp == 0) {
-                load_shared(first, (int &)seen, (int &)whole, none, marks.mark(place.slot));
+                load_shared(first, seen, whole, none, marks.mark(place.slot));
                 barrier_arrive(marks.empty(place.slot));
             }
             if (!kAlone) first = uniform(first), seen = (u32)uniform((int)seen), whole = (u32)uniform((int)whole);
@@ -277,7 +265,7 @@ template <bool kAlone> class Handed {
         if (kAlone || kAll || threadIdx.x % kWarp == 0) {
             load_shared(w.row0, w.head, w.batch, w.steps, records.record(place.slot));
             load_shared(w.len_q, w.len_k, w.first_q, w.key0, records.record(place.slot) + 16);
-            if (kFp8) w.k_scale = load_shared(records.record(place.slot) + 32);
+            if (kFp8) w.k_scale = load_shared<float>(records.record(place.slot) + 32);
             if (kAll && !kAlone) warp_sync();
             if (!kAll || kAlone || threadIdx.x % kWarp == 0) barrier_arrive(records.empty(place.slot));
         }
@@ -450,12 +438,10 @@ class Dealer {
 struct TileLine {
     FA_DEVICE u32 place() {
         extern __shared__ __align__(1024) unsigned char memory[];
-        u32 base;
-        asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(base) : "l"(memory));
-        return Shared{base}.work() + kRecordBytes + threadIdx.x * 4;
+        return Shared{shared_address(memory)}.work() + kRecordBytes + threadIdx.x * 4;
     }
     FA_DEVICE void keep(float scale) { store_shared(place(), scale); }
-    FA_DEVICE Line line() { return {load_shared(place())}; }
+    FA_DEVICE Line line() { return {load_shared<float>(place())}; }
 
     __device__ __forceinline__ bool may_be_far(const Scores &) const { return false; }
     __device__ __forceinline__ bool is_far(const Scores &, float) const { return false; }
@@ -658,7 +644,7 @@ struct Serving {
         else row = row_at(p, work, 0, step * kN, copied);
         if (leads) {
             barrier_wait(pieces.empty(slot), parity ^ 1);
-            store_shared(pieces.is_copied(slot), bits_to_float(copied));
+            store_shared(pieces.is_copied(slot), copied);
             if (copied) barrier_expect(full, kOfQueries ? 64 * kN * kEach : kN * kEach);
             else if (kOfQueries) barrier_arrive(full);
         }
@@ -720,7 +706,7 @@ struct Serving {
                     if (steps.seen == 0 || !(held || counted)) continue;
                     if (threadIdx.x % kWarp == 0) {
                         barrier_wait(marks.empty(place.slot), place.parity ^ 1);
-                        store_shared(marks.mark(place.slot), steps.first, (int)steps.seen, (int)steps.whole, 0);
+                        store_shared(marks.mark(place.slot), steps.first, steps.seen, steps.whole, 0);
                         barrier_arrive(marks.full(place.slot));
                     }
                     place.advance(Marks::kPlaces);
@@ -856,8 +842,8 @@ struct Serving {
                     pair[2 * k] = widen<kBf16, kBytes01>((u32)four[i][k]);
                     pair[2 * k + 1] = widen<kBf16, kBytes23>((u32)four[i][k]);
                 }
-                store_shared(at + first, (int)pair[0], (int)pair[1], (int)pair[2], (int)pair[3]);
-                store_shared(at + (first ^ 16), (int)pair[4], (int)pair[5], (int)pair[6], (int)pair[7]);
+                store_shared(at + first, pair[0], pair[1], pair[2], pair[3]);
+                store_shared(at + (first ^ 16), pair[4], pair[5], pair[6], pair[7]);
             }
             source += kBatch * kPass * Narrow::kLine;
             target += kBatch * kPass * (kSlab * 2);
@@ -898,7 +884,7 @@ struct Serving {
     }
 #if MASK_SNIPPET
     FA_DEVICE void write_note(const Shared &shared, u32 slot, const Source &source, int step) {
-        store_shared(shared.work() + kNotes + slot * 4, bits_to_float((u32)step << 1 | source.whole));
+        store_shared(shared.work() + kNotes + slot * 4, (u32)step << 1 | source.whole);
     }
     FA_DEVICE void come_to(Own &own, const Feed &feed, int) { own.place = feed.note >> 1, own.whole = (feed.note & 1) != 0; }
 #else
@@ -1001,8 +987,8 @@ struct Serving {
             for (int i = 0; i < (kUnits + 31) / 32; ++i)
                 if (lane + i * kWarp < kUnits) {
                     const u32 place = Pieces::place(piece, first + r, (lane + i * kWarp) * (kUnit * 4));
-                    store_shared(place, bits_to_float(kIn == 2 ? x[i][1] << 16 | x[i][0] : x[i][0]));
-                    if (kUnit == 2) store_shared(place + 4, bits_to_float(x[i][1]));
+                    store_shared(place, kIn == 2 ? x[i][1] << 16 | x[i][0] : x[i][0]);
+                    if (kUnit == 2) store_shared(place + 4, x[i][1]);
                 }
         }
     }
@@ -1015,9 +1001,9 @@ struct Serving {
 #pragma unroll
             for (int i = first; i < first + kBatch && i < kScores; i += kOfQueries ? 2 : 4) {
                 const u32 byte = i / 4 * 8 * kEach, from = kOfQueries ? line + byte / 128 * 8192 + i % 4 / 2 * 1024 + (byte % 128 ^ within) : line + byte + within;
-                if constexpr (kEach == 8) load_shared((int &)raw[i], (int &)raw[i + 1], (int &)raw[i + 2], (int &)raw[i + 3], from);
-                else if constexpr (kEach == 4) asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(raw[i]), "=r"(raw[i + 1]) : "r"(from) : "memory");
-                else asm volatile("ld.shared.b32 %0, [%1];" : "=r"(raw[i]) : "r"(from) : "memory");
+                if constexpr (kEach == 8) load_shared(raw[i], raw[i + 1], raw[i + 2], raw[i + 3], from);
+                else if constexpr (kEach == 4) load_shared(raw[i], raw[i + 1], from);
+                else load_shared(raw[i], from);
             }
 #pragma unroll
             for (int i = first; i < first + kBatch && i < kScores; ++i) each(i, KeyReads<kFetched>{p.buffer, raw, i});
@@ -1034,7 +1020,7 @@ struct Serving {
         feed.piece_ring.advance(PIECE_STAGES);
         if constexpr (kOfQueries) {
             warp_sync();   // all lanes have seen it
-            if (uniform((int)float_to_bits(load_shared(pieces.is_copied(slot)))) == 0) {
+            if (uniform(load_shared<int>(pieces.is_copied(slot))) == 0) {
                 int first = row % 64 - lane / 4, from_key = key - lane % 4 * 2;
                 asm volatile("" : "+r"(first), "+r"(from_key));   // addresses are not to be kept from step to step
                 fill<16>(p, work, (int)feed.group * 64 + first, from_key, from, first);

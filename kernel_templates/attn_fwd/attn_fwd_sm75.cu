@@ -128,7 +128,7 @@ FA_DEVICE void place(u32 shared, const Mover &mover, const Vector16 (&held)[kCou
 #pragma unroll
     for (int i = 0; i < kCount; i++)
         if ((Tile<kRows>::kExact && kWholePasses) || mover.row + (first_pass + i) * ROWS_PER_PASS < kRows)
-            store_shared(mover.target(shared, first_pass + i), held[i]);
+            store_vector(mover.target(shared, first_pass + i), held[i]);
 }
 
 // Both at once, a few vectors in flight. Returns where the thread would go on.
@@ -343,7 +343,7 @@ FA_DEVICE void write_output(u32 shared, const fa_attn_params &p, const Work &wor
         const int row = index / (HEAD_DIM / 8), chunk = index % (HEAD_DIM / 8);
         if (row < work.rows)
             store_global<ALIGNED != 0>(work.o(p) + row * p.o_row_stride + chunk * 8,
-                                       load_shared(shared + row * ROW_BYTES + (chunk ^ swizzle<CHUNKS>(row)) * 16));
+                                       load_vector(shared + row * ROW_BYTES + (chunk ^ swizzle<CHUNKS>(row)) * 16));
     }
 }
 

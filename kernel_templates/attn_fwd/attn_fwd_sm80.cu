@@ -214,7 +214,7 @@ FA_DEVICE void store_output(const fa_attn_params &p, const Work &work, Output &o
             const u32 row = i * 16 + half * 8 + lane / 4;
 #pragma unroll
             for (int d = 0; d < kD / 8; ++d)
-                store_shared_4(stage + Layout::offset(row, d) + lane % 4 * 4,
+                store_shared(stage + Layout::offset(row, d) + lane % 4 * 4,
                                pack2<kBf16>(o[i][d][half * 2] * inverse, o[i][d][half * 2 + 1] * inverse));
             if (p.lse && lane % 4 == 0 && warp_row + (int)row < p.seq_q)
                 p.lse[((i64)work.batch * p.heads_q + work.head) * p.seq_q + warp_row + (int)row] =
@@ -231,7 +231,7 @@ FA_DEVICE void store_output(const fa_attn_params &p, const Work &work, Output &o
         for (u32 chunk = chunk0; chunk < Layout::kChunks; chunk += Layout::kPhase) {
             if (chunk * 8 >= HEAD_DIM) break;
             u32 x[4];
-            load_shared_16(x, stage + Layout::offset(row, chunk));
+            load_shared(x, stage + Layout::offset(row, chunk));
             u16 *to = out + (i64)row * p.o_row_stride + chunk * 8;
             if constexpr (ALIGNED != 0) {
                 store_global_16(to, x);

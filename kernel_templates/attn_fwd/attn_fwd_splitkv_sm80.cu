@@ -172,7 +172,7 @@ FA_DEVICE void copy_q(const fa_attn_serving_params &p, const Work &w, u32 smem) 
                 x[0] = widen<kBf16, kBytes01>(four[0]), x[1] = widen<kBf16, kBytes23>(four[0]);
                 x[2] = widen<kBf16, kBytes01>(four[1]), x[3] = widen<kBf16, kBytes23>(four[1]);
             }
-            store_shared_16(to, x);
+            store_shared(to, x);
         } else {
             cp_async_16_zfill(to, (const u16 *)p.dense.q + from, ok ? 16 : 0);
         }
@@ -233,13 +233,6 @@ FA_DEVICE void multiply_pv(Output &o, Scores &s, Rows &rows, float scale, u32 v_
     }
 }
 
-FA_DEVICE void store_shared_8(u32 address, float x, float y) {
-    asm volatile("st.shared.v2.f32 [%0], {%1,%2};" :: "r"(address), "f"(x), "f"(y) : "memory");
-}
-FA_DEVICE void load_shared_8(float (&x)[2], u32 address) {
-    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(x[0]), "=f"(x[1]) : "r"(address) : "memory");
-}
-
 // This group's accumulators and sums, for the others: [group][row][pitch], then {reference, sum} [group][row].
 FA_DEVICE void leave_accumulators(u32 smem, u32 group, int warp_row, u32 column_warp, int rows_valid, const Output &o,
                                   const Rows &rows) {
@@ -252,17 +245,17 @@ FA_DEVICE void leave_accumulators(u32 smem, u32 group, int warp_row, u32 column_
             const u32 row = (u32)warp_row + i * 16 + half * 8 + lane / 4;
             const float sum = quad_sum(rows.sum[i][half]);
             if ((int)row >= rows_valid) continue;
-            if (column_warp == 0 && lane % 4 == 0) store_shared_8(sums + row * 8, rows.reference[i][half], sum);
+            if (column_warp == 0 && lane % 4 == 0) store_shared(sums + row * 8, rows.reference[i][half], sum);
             const u32 to = mine + (row * kMergePitch + column_warp * kOwnDv) * 4;
 #pragma unroll
             for (int d = 0; d < kOwnDv / 8; d += 2) {
                 const float(&x)[4] = o[i][d], (&y)[4] = o[i][d + 1];
                 if constexpr (kFp8) {
-                    store_shared_8(to + (d * 8 + lane % 4 * 4) * 4, x[half * 2], y[half * 2]);
-                    store_shared_8(to + (d * 8 + lane % 4 * 4 + 2) * 4, x[half * 2 + 1], y[half * 2 + 1]);
+                    store_shared(to + (d * 8 + lane % 4 * 4) * 4, x[half * 2], y[half * 2]);
+                    store_shared(to + (d * 8 + lane % 4 * 4 + 2) * 4, x[half * 2 + 1], y[half * 2 + 1]);
                 } else {
-                    store_shared_8(to + (d * 8 + lane % 4 * 2) * 4, x[half * 2], x[half * 2 + 1]);
-                    store_shared_8(to + (d * 8 + 8 + lane % 4 * 2) * 4, y[half * 2], y[half * 2 + 1]);
+                    store_shared(to + (d * 8 + lane % 4 * 2) * 4, x[half * 2], x[half * 2 + 1]);
+                    store_shared(to + (d * 8 + 8 + lane % 4 * 2) * 4, y[half * 2], y[half * 2 + 1]);
                 }
             }
         }
@@ -274,18 +267,18 @@ FA_DEVICE Total gather_groups(float (&x)[4], u32 smem, u32 row, u32 column) {
     Total total = {kNoKey, 0.0f};
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
-        load_shared_8(state[g], smem + kGroups * kM * kMergePitch * 4 + (g * kM + row) * 8);
+        load_shared(state[g][0], state[g][1], smem + kGroups * kM * kMergePitch * 4 + (g * kM + row) * 8);
         total.reference = max2(total.reference, state[g][0]);
     }
     x[0] = x[1] = x[2] = x[3] = 0.0f;
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
         const float weight = exp2_fast(state[g][0] - total.reference);
-        u32 bits[4];
-        load_shared_16(bits, smem + ((g * kM + row) * kMergePitch + column) * 4);
+        float y[4];
+        load_shared(y, smem + ((g * kM + row) * kMergePitch + column) * 4);
         total.sum += state[g][1] * weight;
 #pragma unroll
-        for (int e = 0; e < 4; ++e) x[e] += bits_to_float(bits[e]) * weight;
+        for (int e = 0; e < 4; ++e) x[e] += y[e] * weight;
     }
     return total;
 }
@@ -320,11 +313,9 @@ FA_DEVICE void finish(const fa_attn_serving_params &p, const Work &w, u32 smem, 
     if (parts == 1) return;
 
     block_sync();   // this part is written, and what the groups left has been read
-    if (threadIdx.x == 0) store_shared_4(smem, arrives_last(p.counters + w.unit, parts));
+    if (threadIdx.x == 0) store_shared(smem, arrives_last(p.counters + w.unit, parts));
     block_sync();
-    u32 last;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(last) : "r"(smem) : "memory");
-    if (last != 0) combine(p, w, partials, parts);
+    if (load_shared<u32>(smem) != 0) combine(p, w, partials, parts);
 }
 
 }  // namespace

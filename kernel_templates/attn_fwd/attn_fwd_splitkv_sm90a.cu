@@ -32,10 +32,6 @@ extern "C" __constant__ fa_attn_boxes fa_attn_boxes_wanted = {SLAB, 1, 1, kBox, 
 
 namespace {
 
-FA_DEVICE void store_zeros(u32 to) {
-    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(to), "r"(0), "r"(0), "r"(0), "r"(0) : "memory");
-}
-
 // A block's only tile; steps < 0: it has been taken.
 struct Tile : Work {
     int steps;
@@ -190,7 +186,7 @@ struct Part {
         for (int i = first * kChunks + (int)(threadIdx.x % kGroup); i < kN * kChunks; i += kGroup)
 #pragma unroll
             for (int slab = 0; slab < kOutSlabs; ++slab)
-                store_zeros(values + slab * (kN * kSlab * 2) + i * 16);
+                store_shared(values + slab * (kN * kSlab * 2) + i * 16, 0, 0, 0, 0);
         async_proxy_fence();
         named_sync(kTurn + kGroups + feed.group, kGroup);
     }

@@ -18,11 +18,11 @@ FA_DEVICE void stage_row(u32 stage, u32 row, const float (&o)[kOwnDv / 8][4], in
         const int a = half * 2, b = half * 2 + 1;
         if constexpr (kFp8) {   // columns 8d + 4t on: x has the even ones, y the odd ones
             const u32 to = stage + OutLayout::place(row, d + t / 2) + t % 2 * 8;
-            store_shared_4(to, pack2<kBf16>(x[a] * inverse, y[a] * inverse));
-            store_shared_4(to + 4, pack2<kBf16>(x[b] * inverse, y[b] * inverse));
+            store_shared(to, pack2<kBf16>(x[a] * inverse, y[a] * inverse));
+            store_shared(to + 4, pack2<kBf16>(x[b] * inverse, y[b] * inverse));
         } else {
-            store_shared_4(stage + OutLayout::place(row, d) + t * 4, pack2<kBf16>(x[a] * inverse, x[b] * inverse));
-            store_shared_4(stage + OutLayout::place(row, d + 1) + t * 4, pack2<kBf16>(y[a] * inverse, y[b] * inverse));
+            store_shared(stage + OutLayout::place(row, d) + t * 4, pack2<kBf16>(x[a] * inverse, x[b] * inverse));
+            store_shared(stage + OutLayout::place(row, d + 1) + t * 4, pack2<kBf16>(y[a] * inverse, y[b] * inverse));
         }
     }
 }
@@ -56,7 +56,7 @@ FA_DEVICE void store_output(const fa_attn_serving_params &p, const Work &w, cons
         for (u32 chunk = lane % OutLayout::kPhase; chunk < kOwnDv / 8; chunk += OutLayout::kPhase) {
             if (column_warp * kOwnDv + chunk * 8 >= HEAD_DIM_V) break;
             u32 x[4];
-            load_shared_16(x, stage + OutLayout::place((u32)row, chunk));
+            load_shared(x, stage + OutLayout::place((u32)row, chunk));
             u16 *to = out + row * d.o_row_stride + chunk * 8;
             if constexpr (kAligned) {
                 store_global_16(to, x);

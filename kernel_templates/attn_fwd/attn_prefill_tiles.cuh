@@ -117,7 +117,7 @@ template <int kBytes> FA_DEVICE void copy_chunk(u32 to, const char *from, bool e
                 x[i * kBytes / 4] |= element << (i * kBytes % 4 * 8);
             }
         }
-        store_shared_16(to, x);
+        store_shared(to, x);
     }
 }
 

@@ -54,8 +54,8 @@ typedef u16 Stored;
 // Number d of a key or of a value. A plain computation may leave the product of a number of fp8_ds_mla and its scale unrounded.
 FA_DEVICE float value_kv(const Stored *row, int d, bool lowp) {
 #if KV_FP8 == 2
-    if (d >= 512) return value(((const u16 *)(row + 528))[d - 512]);
-    const float x = value_e4m3(row[d]) * rounded(((const float *)(row + 512))[d / 128]);
+    if (d >= 512) return value(((const u16 *)(row + FA_DS_MLA_ROPE))[d - 512]);
+    const float x = value_e4m3(row[d]) * rounded(((const float *)(row + FA_DS_MLA_SCALES))[d / 128]);
     return lowp ? x : rounded(x);
 #elif KV_FP8
     return value_e4m3(row[d]);

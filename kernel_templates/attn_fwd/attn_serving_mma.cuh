@@ -14,7 +14,7 @@
 #include "attn_snippet.cuh"
 #include "fa_e4m3.cuh"
 #include "fa_mma.cuh"
-#include "fa_numeric.cuh"
+#include "fa_shared.cuh"
 
 namespace {
 
@@ -74,10 +74,6 @@ template <class Layout> struct LaneOffsets {
     }
 };
 
-FA_DEVICE void load_shared_8(u32 &x, u32 &y, u32 address) {
-    asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(x), "=r"(y) : "r"(address));
-}
-
 // 32 bytes of Q's rows as A operands. For fp8 keys beside wider queries, of which a lane gets four neighbours at once, the columns are taken in
 // the order that those come in: pair t of the operand's first half is columns 4t, 4t+1, of its second 4t+2, 4t+3.
 FA_DEVICE void load_q(QFragments &q, int at, u32 tile, const LaneOffsets<QLayout> &lanes, int step) {
@@ -86,8 +82,8 @@ FA_DEVICE void load_q(QFragments &q, int at, u32 tile, const LaneOffsets<QLayout
         if constexpr (kFp8 && kQElement == 2) {
             const u32 lane = threadIdx.x % 32, chunk = (u32)step * 2 + lane % 4 / 2;
             const u32 from = tile + QLayout::place(i * 16 + lane / 4, chunk) + lane % 2 * 8;
-            load_shared_8(q[i][at][0], q[i][at][2], from);
-            load_shared_8(q[i][at][1], q[i][at][3], from + 8 * QLayout::kPitch);   // 8 rows on: the same exchange
+            load_shared(q[i][at][0], q[i][at][2], from);
+            load_shared(q[i][at][1], q[i][at][3], from + 8 * QLayout::kPitch);   // 8 rows on: the same exchange
         } else {
             ldmatrix_x4(q[i][at], lanes.at(tile, i, step));
         }

@@ -13,6 +13,8 @@
 #include "attn_params.h"
 
 enum { FA_ATTN_BUFFERS = 8, FA_ATTN_BUFFER_DIMS = 4 };
+/* A key of fp8_ds_mla in bytes: 512 numbers of e4m3, an fp32 scale for each 128 of them, 64 numbers of bf16; its end. */
+enum { FA_DS_MLA_SCALES = 512, FA_DS_MLA_ROPE = 528, FA_DS_MLA_BYTES = 656 };
 
 /* What a user's score or mask reads: a tensor or a number, in the order of the problem's buffers. */
 struct fa_attn_buffer_params {

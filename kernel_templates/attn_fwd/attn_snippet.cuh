@@ -9,7 +9,7 @@
 #define ATTN_SNIPPET_CUH
 
 #include "attn_serving_params.h"
-#include "fa_numeric.cuh"
+#include "fa_shared.cuh"
 #if DROPOUT
 #include "attn_dropout.cuh"
 #endif
@@ -217,8 +217,7 @@ struct SeenBuffer {
         const bool keeps = memo != 0 && !warp_any(step != 1 && more != 0);
         const u32 place = alike ? common + (u32)(own >> 9 & 7) * 16 : memo;
         int kept[4] = {};
-        if (keeps)
-            asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(kept[0]), "=r"(kept[1]), "=r"(kept[2]), "=r"(kept[3]) : "r"(place) : "memory");
+        if (keeps) load_shared(kept, place);
         if (keeps && !warp_any(((u64)(u32)kept[1] << 32 | (u32)kept[0]) != tag)) return span_of<X>(any, kept[2], kept[3], more);
         // Alike, lanes read the elements together; else each its own, of which a few are under way at a time.
         constexpr int kLoads = 8;
@@ -237,8 +236,7 @@ struct SeenBuffer {
             }
         }
         kept[2] = alike ? warp_least(least) : least, kept[3] = alike ? warp_most(most) : most;
-        if (keeps)
-            asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(place), "r"((int)tag), "r"((int)(tag >> 32)), "r"(kept[2]), "r"(kept[3]) : "memory");
+        if (keeps) store_shared(place, (u32)tag, (u32)(tag >> 32), kept[2], kept[3]);
         return span_of<X>(any, kept[2], kept[3], more);
     }
     template <class X> FA_DEVICE SnippetSpan<X> span_of(SnippetSpan<X> any, int least, int most, int more) {
@@ -252,8 +250,7 @@ struct SeenBuffers {
 };
 // This warp's, for its lanes.
 FA_DEVICE void clear_memo(u32 memo) {
-    for (u32 at = threadIdx.x % 32 * 16; at < kMemoBytes; at += 512)
-        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(memo + at), "r"(0), "r"(0), "r"(0), "r"(0) : "memory");
+    for (u32 at = threadIdx.x % 32 * 16; at < kMemoBytes; at += 512) store_shared(memo + at, 0, 0, 0, 0);
 }
 #endif
 

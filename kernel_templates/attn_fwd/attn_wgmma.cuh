@@ -142,7 +142,7 @@ struct Shared {
 // Read by the lane that lets the tile go.
 FA_DEVICE int note_of(const Shared &shared, u32 slot) {
     u32 note = 0;
-    if (threadIdx.x % kWarp == 0) asm volatile("ld.shared.b32 %0, [%1];" : "=r"(note) : "r"(shared.work() + kNotes + slot * 4) : "memory");
+    if (threadIdx.x % kWarp == 0) load_shared(note, shared.work() + kNotes + slot * 4);
     return uniform((int)note);
 }
 #endif
@@ -525,11 +525,9 @@ FA_DEVICE void consume(const typename Kind::Params &p, const fa_attn_tensor_maps
 // What a block does, the kernel's whole body.
 template <class Kind> FA_DEVICE void run_block(const typename Kind::Params &p, const fa_attn_tensor_maps &maps) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    u32 base;
-    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(base) : "l"(memory));
-    const Shared shared = {base};
+    const Shared shared = {shared_address(memory)};
     if (threadIdx.x == 0) {
-        if (base % 1024 != 0 || !shared.fits()) asm volatile("trap;");   // descriptors and swizzles count on the first
+        if (shared.base % 1024 != 0 || !shared.fits()) asm volatile("trap;");   // descriptors and swizzles count on the first
         tma_prefetch_map(&maps.q);
         tma_prefetch_map(&maps.k);
         tma_prefetch_map(&maps.v);

@@ -204,12 +204,10 @@ struct Consumer {
     // The answer of the group's first thread, when all have come, to all.
     template <class Ask> __device__ __forceinline__ bool answer(Ask &&ask) const {
         const u32 room = base + kAnswersAt + 4 * group;
-        u32 x;
         named_sync(1 + group, kGroup);
-        if (threadIdx.x % kGroup == 0) asm volatile("st.shared.b32 [%0], %1;" :: "r"(room), "r"((u32)ask()) : "memory");
+        if (threadIdx.x % kGroup == 0) store_shared(room, (u32)ask());
         named_sync(1 + group, kGroup);
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(room) : "memory");
-        return x != 0;
+        return load_shared<u32>(room) != 0;
     }
     // This thread's sums behind those of the kBefore parts before it, which are added in their order.
     template <int kBefore> __device__ __forceinline__ void add_behind(float *parts, u32 tile) {
@@ -264,7 +262,7 @@ struct Consumer {
 #pragma unroll
             for (int i = 0; i < (int)kVectors; ++i) {
                 const float *x = c[part] + 4 * i;
-                asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" :: "r"(room + (part * kVectors + i) * kVector), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+                store_shared(room + (part * kVectors + i) * kVector, x[0], x[1], x[2], x[3]);
             }
         cluster_sync();
         const u32 mine = rank.along() * kMine;
@@ -310,8 +308,7 @@ struct Consumer {
                 for (u32 i = 0; i < kChunks / 2; ++i) {
                     const u32 r = (i * kWarp + lane) / kChunks, chunk = lane % kChunks, at = first + chunk * 8;
                     float x[4];   // eight elements
-                    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
-                                 : "r"(room + r * (kWidth * 2) + (chunk ^ swizzle(r)) * 16) : "memory");
+                    load_shared(x, room + r * (kWidth * 2) + (chunk ^ swizzle(r)) * 16);
                     if (row + part * 64 + r < (u32)p.m && at < end && column + at < (u32)p.n)
                         store_floats((float *)((u16 *)p.c + (i64)(row + part * 64 + r) * p.c_row + column + at), x);
                 }

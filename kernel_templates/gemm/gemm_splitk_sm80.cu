@@ -32,11 +32,9 @@ gemm_splitk(const __grid_constant__ fa_gemm_params p, float *workspace, u32 *cou
     }
     block_sync();
     const u32 answer = shared_address(shared_memory);
-    if (threadIdx.x == 0) store_shared_4(answer, arrives_last(counters + blockIdx.x, SPLITS));
+    if (threadIdx.x == 0) store_shared(answer, arrives_last(counters + blockIdx.x, SPLITS));
     block_sync();
-    u32 last;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(last) : "r"(answer) : "memory");
-    if (last == 0) return;
+    if (load_shared<u32>(answer) == 0) return;
     clear(sum);
 #pragma unroll 2
     for (u32 split = 0; split < SPLITS; ++split) {

@@ -128,7 +128,7 @@ FA_DEVICE void store(const fa_gemm_params &p, const Place &place, const Sums &su
         for (int j = 0; j < kWarpN / 8; ++j) {
 #pragma unroll
             for (int half = 0; half < 2; ++half)
-                store_shared_4(room + Part::offset(i * 16 + half * 8 + lane / 4, j) + lane % 4 * 4,
+                store_shared(room + Part::offset(i * 16 + half * 8 + lane / 4, j) + lane % 4 * 4,
                                pack2<kBf16>(sum[i][j][2 * half], sum[i][j][2 * half + 1]));
         }
     }
@@ -139,7 +139,7 @@ FA_DEVICE void store(const fa_gemm_params &p, const Place &place, const Sums &su
     for (int i = 0; i < kWarpM * Part::kChunks / 32; ++i) {
         const int at = i * 32 + (int)lane, r = at / Part::kChunks, chunk = at % Part::kChunks;
         u32 x[4];
-        load_shared_16(x, room + Part::offset((u32)r, (u32)chunk));
+        load_shared(x, room + Part::offset((u32)r, (u32)chunk));
         if (row + r < p.m && column + chunk * 8 < p.n) store_global_16(c + (i64)r * p.c_row + chunk * 8, x);
     }
 }

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Asynchronous copies of 16 bytes from global to shared memory (sm_80 and newer), and shared addresses, in raw PTX.
+// Asynchronous copies of 16 bytes from global to shared memory (sm_80 and newer), in raw PTX.
 #ifndef FA_ASYNC_CUH
 #define FA_ASYNC_CUH
 
-#include "fa_numeric.cuh"
-
-FA_DEVICE u32 shared_address(const void *pointer) {
-    u32 address;
-    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(address) : "l"(pointer));
-    return address;
-}
+#include "fa_shared.cuh"
 
 // 16 bytes, global -> shared, asynchronous; `bytes` < 16 reads only that many and zero-fills the rest.
 FA_DEVICE void cp_async_16(u32 shared, const void *global) {

@@ -14,7 +14,6 @@
 #include "fa_async.cuh"
 
 FA_DEVICE void block_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
-FA_DEVICE void warp_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
 // A block barrier in two halves (an mbarrier, 8 bytes of shared memory): a thread arrives when the others may
 // rely on what it has done, goes on with work of its own, and waits when it needs them, by when they have
@@ -46,13 +45,6 @@ template <bool kSplit> struct SplitBarrier {
     }
 };
 
-FA_DEVICE void store_shared_4(u32 address, u32 x) { asm volatile("st.shared.b32 [%0], %1;" :: "r"(address), "r"(x)); }
-FA_DEVICE void store_shared_16(u32 address, const u32 (&x)[4]) {
-    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" :: "r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]));
-}
-FA_DEVICE void load_shared_16(u32 (&x)[4], u32 address) {
-    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
-}
 FA_DEVICE void store_global_16(void *address, const u32 (&x)[4]) {
     asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" :: "l"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]));
 }
@@ -120,7 +112,7 @@ template <int kCols, int kValid, int kThreads, bool kAligned> struct TileCopier 
 #pragma unroll
                 for (int i = 0; i < 4; ++i) x[i] = (u32)from[2 * i] | ((u32)from[2 * i + 1] << 16);
             }
-            store_shared_16(to, x);
+            store_shared(to, x);
         }
     }
 };

@@ -110,6 +110,15 @@ FA_DEVICE float shuffle_xor(float x, int mask) {
     asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(y) : "f"(x), "r"(mask));
     return y;
 }
+FA_DEVICE u32 shuffle_xor(u32 x, int mask) { return float_to_bits(shuffle_xor(bits_to_float(x), mask)); }
+
+// The value of lane `lane`; all 32 lanes take part.
+FA_DEVICE int from_lane(int x, int lane) {
+    int y;
+    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(lane));
+    return y;
+}
+FA_DEVICE float from_lane(float x, int lane) { return bits_to_float((u32)from_lane((int)float_to_bits(x), lane)); }
 
 // Over the four lanes 4i..4i+3, which share the rows of an mma accumulator: every lane gets the result.
 FA_DEVICE float quad_max(float x) {

@@ -52,14 +52,6 @@ template <class As, class T, int kSite, class Buffer, class... I> FA_DEVICE auto
     }
 }
 
-#ifdef __CUDACC__
-FA_DEVICE int from_lane(int x, int lane) {
-    int y;
-    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(lane));
-    return y;
-}
-FA_DEVICE float from_lane(float x, int lane) { return bits_to_float((u32)from_lane((int)float_to_bits(x), lane)); }
-#endif
 // The element of a key, whatever the query. Of fast numbers a warp reads those of 32 neighbouring keys together, each lane one, and a lane,
 // whose keys begin at twice its number within its quad, gets its own from another: an address and a load serve all queries and
 // all four keys of a lane.

@@ -11,7 +11,7 @@
 #define FA_TMA_CUH
 
 #include "attn_tensor_maps.h"
-#include "fa_numeric.cuh"
+#include "fa_shared.cuh"
 
 FA_DEVICE void barrier_init(u32 barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(barrier), "r"(arrivals) : "memory");
@@ -58,9 +58,6 @@ FA_DEVICE void tma_prefetch_map(const fa_tensor_map *map) {
 // have ended. A barrier's arrival waits for no load: whoever gives memory back to the copy engine that it has read by ld.shared or
 // ldmatrix passes a fence first, or has computed with all that it read.
 FA_DEVICE void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-// All lanes of a warp have come.
-FA_DEVICE void warp_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
 // Barriers 1..15 among `threads` threads (whole warps): all of them sync, or some arrive and go on.
 FA_DEVICE void named_sync(u32 barrier, u32 threads) {

@@ -42,7 +42,7 @@ template <bool kBf16> FA_DEVICE void make_map(void *map, u32 at, const MapShape 
     // Assemblers before CUDA 12.7 take strides in units of 16 bytes.
     constexpr int kStrideShift = __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1207 ? 4 : 0;
     const u32 lane = threadIdx.x % 32;
-    asm volatile("st.shared.b32 [%0], %1;" :: "r"(at + 4 * lane), "r"(0) : "memory");
+    store_shared(at + 4 * lane, 0);
     warp_sync();
     if (lane == 0) {
         const int extent[4] = {shape.columns, shape.rows > 0 ? shape.rows : 1, shape.heads > 0 ? shape.heads : 1,

@@ -10,7 +10,7 @@
 #ifndef FA_MMA_SM75_CUH
 #define FA_MMA_SM75_CUH
 
-#include "fa_numeric.cuh"
+#include "fa_shared.cuh"
 
 // Eight fp16 of one row.
 struct Vector16 {
@@ -23,23 +23,10 @@ template <int kChunks> FA_DEVICE int swizzle(int row) {
     return kChunks % 8 == 0 ? row & 7 : (row >> 1) & 3;
 }
 
-FA_DEVICE u32 shared_address(const void *pointer) {
-    u32 address;
-    asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(address) : "l"(pointer));
-    return address;
-}
-
-FA_DEVICE void store_shared(u32 address, const Vector16 &v) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" :: "r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
-}
-
-FA_DEVICE void store_shared(u32 address, u32 pair) {
-    asm volatile("st.shared.b32 [%0], %1;" :: "r"(address), "r"(pair) : "memory");
-}
-
-FA_DEVICE Vector16 load_shared(u32 address) {
+FA_DEVICE void store_vector(u32 to, const Vector16 &v) { store_shared(to, v.x, v.y, v.z, v.w); }
+FA_DEVICE Vector16 load_vector(u32 from) {
     Vector16 v;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
+    load_shared(v.x, v.y, v.z, v.w, from);
     return v;
 }
 

@@ -27,7 +27,7 @@ enum { FA_ATTN_Q, FA_ATTN_K, FA_ATTN_V, FA_ATTN_O, FA_ATTN_TENSORS, FA_ATTN_LSE 
 /* Of K of "fp8_ds_mla" they are bytes. */
 static inline int32_t fa_attn_columns(const fa_problem *p, int tensor)
 {
-    return tensor == FA_ATTN_K && p->kv_dtype == FA_KV_FP8_DS_MLA ? 656
+    return tensor == FA_ATTN_K && p->kv_dtype == FA_KV_FP8_DS_MLA ? FA_DS_MLA_BYTES
            : tensor >= FA_ATTN_V && p->head_dim_v > 0             ? p->head_dim_v
                                                                   : p->head_dim;
 }
