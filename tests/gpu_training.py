@@ -505,7 +505,11 @@ WAYS = [gradients_of_a_call_are_the_same_through_every_way, a_loss_of_the_lse_ha
 TESTS = [random_problems_have_the_gradients_of_float64, *WAYS]
 
 
-if __name__ == "__main__":
+def main():
     assert math.isfinite(torch.zeros(1, device="cuda").item())
     fa_tune.policy(effort="predict")
     tap.main([test for test in TESTS if len(sys.argv) < 2 or test.__name__ in sys.argv or "ways" in sys.argv and test in WAYS])
+
+
+if __name__ == "__main__":
+    main()
