@@ -20,7 +20,6 @@
 
 #include "buf.h"
 #include "fa_types.h"
-#include "hash.h"
 #include "problem.h"
 
 typedef struct fa_store fa_store;

@@ -13,7 +13,6 @@
 #include "driver.h"
 #include "nvrtc.h"
 #include "family.h"
-#include "hash.h"
 #include "manifest.h"
 #include "attn_launch.h"
 #include "attn_proof.h"

@@ -7,7 +7,7 @@
 #include "fake_cuda_numbers.h"
 
 #include "fa_check.h"
-#include "hash.h"
+#include "buf.h"
 
 static const uint64_t failed = UINT64_MAX, differs = UINT64_MAX - 1;
 enum { FP16, BF16, FP32, FP64, INT8, UINT8 = 8, E4M3 = 12, E5M2, COMPLEX64, COMPLEX128 };

@@ -4,7 +4,7 @@
  */
 #include "check.h"
 
-#include "hash.h"
+#include "buf.h"
 
 TEST(a_known_text_has_its_known_hash)
 {

@@ -6,7 +6,7 @@
 #define CHECK_OWN_MAIN
 #include "engine_fixture.h"
 
-#include "hash.h"
+#include "buf.h"
 #include "problem.h"
 #include "session.h"
 #include "store.h"

@@ -5,7 +5,7 @@
  */
 #include "engine_fixture.h"
 
-#include "hash.h"
+#include "buf.h"
 #include "sources.h"
 
 #include <pthread.h>

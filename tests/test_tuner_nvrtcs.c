@@ -12,7 +12,7 @@
 #include "attn_fixture.h"
 #include "cubin.h"
 #include "fa_problem.h"
-#include "hash.h"
+#include "buf.h"
 #include "operation.h"
 
 #include <dirent.h>

@@ -10,7 +10,7 @@
 #include "bench.h"
 
 #include "call.h"
-#include "hash.h"
+#include "buf.h"
 #include "op.h"
 #include "prover.h"
 #include "trial.h"

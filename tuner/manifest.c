@@ -17,6 +17,7 @@
 #include "snippet.h"
 #include "spec_reading.h"
 #include "tensors.h"
+#include "words.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -13,7 +13,6 @@
 #include "buf.h"
 #include "call.h"
 #include "fa_types.h"
-#include "hash.h"
 #include "operation.h"
 
 /* ---- template files -------------------------------------------------------------------------*/

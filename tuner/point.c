@@ -13,6 +13,7 @@
 #include "error.h"
 #include "model.h"
 #include "problem.h"
+#include "words.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -9,7 +9,7 @@
 
 #include "call.h"
 #include "error.h"
-#include "hash.h"
+#include "buf.h"
 #include "problem.h"
 
 #include <math.h>

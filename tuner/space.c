@@ -10,11 +10,11 @@
  */
 #include "family.h"
 
-#include "buf.h"
 #include "error.h"
 #include "problem.h"
 #include "search.h"
 #include "tensors.h"
+#include "words.h"
 
 #include <stdlib.h>
 #include <string.h>

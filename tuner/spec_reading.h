@@ -14,7 +14,6 @@
 #include "code.h"
 #include "error.h"
 #include "expr.h"
-#include "hash.h"
 #include "json.h"
 #include "manifest.h"
 #include "spec.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A growable byte buffer that is always NUL-terminated, so that it serves for text too; arrays, words and files, those that
- * belong to the library among them. An out-of-memory sets `failed` and turns later appends into no-ops: check once, at the end.
+ * A growable byte buffer that is always NUL-terminated, so that it serves for text too; arrays; files, those that belong to
+ * the library among them; hashes. An out-of-memory sets `failed` and turns later appends into no-ops: check once, at the end.
  */
 #ifndef FA_BASE_BUF_H
 #define FA_BASE_BUF_H
@@ -24,9 +24,6 @@ typedef struct fa_buf {
 void fa_buf_append(fa_buf *buf, const void *bytes, size_t size);
 void fa_buf_text(fa_buf *buf, const char *text);
 void fa_buf_printf(fa_buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
-enum { FA_DIGITS_MAX = 32 };
-/* The fewest digits, from 15 on, that read back as the same double, with a point in any locale. */
-void fa_digits(double number, char ret_text[FA_DIGITS_MAX]);
 bool fa_is_word(char c);        /* as in names: a letter of ASCII, a digit or _ */
 void fa_buf_clear(fa_buf *buf); /* keeps the memory */
 void fa_buf_free(fa_buf *buf);  /* NULL is allowed; leaves an empty buffer */
@@ -70,50 +67,6 @@ const char *fa_list_keep_text(fa_list *list, const char *text);
 int fa_list_end(fa_list *list, int rc, const size_t *pointers, void *ret_rows, size_t *ret_count,
                 fa_diag *diag);
 
-/* ---- numbers and times as people read and type them, whatever the locale -----------------------*/
-enum { FA_COMMAS_MAX = 32 };
-const char *fa_commas(int64_t number, char buffer[FA_COMMAS_MAX]); /* 229376 -> "229,376" */
-void fa_words_grouped(fa_buf *out, int64_t value);
-/* 41.3 µs, and a model's ~41 µs */
-void fa_words_us(fa_buf *out, double us);
-void fa_words_about(fa_buf *out, double us);
-void fa_words_time(fa_buf *out, int64_t unix_time); /* 2026-11-20 16:23, of the process's zone */
-void fa_words_day(fa_buf *out, int64_t unix_time);  /* 2026-11-20, of UTC */
-
-/* The gates at which a config may end, in the order in which it passes them, and what one means for those that ended
- * there: "did not launch". */
-enum { FA_GATES = FA_STATUS_OTHER_BITS + 1 };
-extern const struct fa_gate {
-    fa_status status;
-    const char *meaning;
-} fa_gates[FA_GATES];
-
-/* ---- columns ---------------------------------------------------------------------------------*/
-/* The columns that `size` bytes of text take on a terminal; escapes take none. */
-size_t fa_columns_of(const char *text, size_t size);
-/* The columns of the terminal behind a descriptor; 0: it is no terminal, or does not say. */
-size_t fa_terminal_columns(int descriptor);
-/* As in "a, b or c"; NULL ends the words. */
-void fa_words_or(fa_buf *out, const char *const *words);
-/* Appends one paragraph, broken at spaces so that no line has more than 80 columns. It begins at `column` of a line, and
- * further lines begin with `indent` spaces. */
-void fa_wrap(fa_buf *out, const char *text, size_t size, size_t column, size_t indent);
-
-/* ---- "Did you mean …?" -----------------------------------------------------------------------*/
-/* The name in `names` (NULL-terminated) nearest to a mistyped one, whose case counts for little; NULL: none is near. */
-const char *fa_nearest(const char *typed, const char *const *names);
-
-/* strtod() of C's own locale. */
-double fa_strtod(const char *text, char **ret_end);
-
-/* Digits with at most one point among or before them, from 0 to `high`; anything else is false and leaves *ret
- * alone: signs, spaces, exponents, "nan". */
-bool fa_decimal_parse(const char *text, size_t length, double high, double *ret);
-
-/* Seconds above 0 and at most `high`, from a number and its unit, s, m, h or d. A number alone is of seconds, as for
- * sleep and timeout. */
-bool fa_duration_parse(const char *text, double high, double *ret_seconds);
-
 /* ---- where this library or program itself lies, the files that belong to it, and its user's keys -----------------*/
 /* Every answer is absolute, and the current folder has no part in it. */
 /* The directory of the file that this code was loaded from, links resolved; "" where it cannot be told. */
@@ -140,5 +93,34 @@ int fa_owned_open(const char *path, const char *what, int *ret_fd, fa_diag *diag
  * permissions `refused` (022: others can write). FA_EIO, FA_EUNTRUSTED, FA_EINVAL. */
 int fa_own_token(const char *path, unsigned refused, size_t least, size_t room, char *ret_token,
                  fa_diag *diag);
+
+/* ---- hashes: libsodium's BLAKE2b of 32 bytes, of keys, blobs and files ---------------------------*/
+/* Workload: a cubin of some 50 KiB on the way of a new process to its first kernel, and the source of every config of a
+ * tune. libsodium's BLAKE2b takes a third of the time of its SHA-256. */
+enum { FA_HASH_HEX = 65, FA_HASH_BYTES = 32 }; /* 64 hex digits and a NUL */
+
+typedef struct fa_hash {
+    _Alignas(64) unsigned char state[384];
+} fa_hash;
+
+void fa_hash_init(fa_hash *hash);
+/* Parts are length-prefixed, so that moving a byte between two parts changes the hash. Here and below `bytes` may be NULL
+ * where size is 0. */
+void fa_hash_part(fa_hash *hash, const void *bytes, size_t size);
+void fa_hash_text(fa_hash *hash, const char *text);
+void fa_hash_final(fa_hash *hash, char ret_hex[FA_HASH_HEX]);
+
+/* The plain hash of some bytes. */
+void fa_hash_bytes(const void *bytes, size_t size, char ret_hex[FA_HASH_HEX]);
+/* The same, as bytes. */
+void fa_hash_raw(const void *bytes, size_t size, unsigned char ret_digest[FA_HASH_BYTES]);
+
+/* As other programs know a cubin. */
+void fa_sha256(const void *bytes, size_t size, char ret_hex[FA_HASH_HEX]);
+
+/* ---- numbers that are drawn ------------------------------------------------------------------*/
+/* The i-th number of the stream `seed` by splitmix64 (Steele, Lea, Flood 2014): what proofs and races draw is the same for
+ * the same seed, on the host and on a device. */
+uint64_t fa_random(uint64_t seed, uint64_t i);
 
 #endif

@@ -7,9 +7,9 @@
  */
 #include "expr.h"
 
-#include "buf.h"
 #include "error.h"
 #include "trial.h"
+#include "words.h"
 
 #include <ctype.h>
 #include <errno.h>

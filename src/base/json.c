@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "json.h"
 
-#include "buf.h"
 #include "error.h"
+#include "words.h"
 
 #include <inttypes.h>
 #include <math.h>

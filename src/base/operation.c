@@ -8,12 +8,12 @@
  */
 #include "operation.h"
 
-#include "buf.h"
 #include "error.h"
 #include "expr.h"
 #include "json.h"
 #include "problem.h"
 #include "trial.h"
+#include "words.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -5,7 +5,7 @@
 #include "problem.h"
 
 #include "error.h"
-#include "hash.h"
+#include "buf.h"
 #include "json.h"
 #include "trial.h"
 

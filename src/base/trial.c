@@ -9,6 +9,7 @@
 #include "trial.h"
 
 #include "problem.h"
+#include "words.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -5,12 +5,12 @@
  * Doors include fa_tune.h and base, nothing else of ours. Results go to stdout, everything else
  * to stderr.
  */
-#include "buf.h"
 #include "error.h"
 #include "json.h"
 #include "options.h"
 #include "run.h"
 #include "text.h"
+#include "words.h"
 
 #include <errno.h>
 #include <limits.h>

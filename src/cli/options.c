@@ -6,11 +6,11 @@
  */
 #include "options.h"
 
-#include "buf.h"
 #include "error.h"
 #include "json.h"
 #include "problem.h"
 #include "text.h"
+#include "words.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -7,13 +7,13 @@
  */
 #include "run.h"
 
-#include "buf.h"
 #include "error.h"
 #include "json.h"
 #include "pool.h"
 #include "problem.h"
 #include "text.h"
 #include "trial.h"
+#include "words.h"
 
 #include <signal.h>
 #include <stdio.h>

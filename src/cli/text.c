@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "text.h"
 
-#include "buf.h"
 #include "error.h"
 #include "json.h"
 #include "problem.h"
 #include "trial.h"
+#include "words.h"
 
 #include <errno.h>
 #include <stdarg.h>

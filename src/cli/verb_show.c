@@ -10,13 +10,13 @@
  */
 #include "json.h"
 
-#include "buf.h"
 #include "error.h"
 #include "problem.h"
 #include "report.h"
 #include "run.h"
 #include "text.h"
 #include "trial.h"
+#include "words.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,13 +4,13 @@
  * is told to stop, with a line on stderr for each and at the end what came of them; queue says how it stands; push brings
  * what was kept in the local file to the server.
  */
-#include "buf.h"
 #include "error.h"
 #include "json.h"
 #include "problem.h"
 #include "run.h"
 #include "text.h"
 #include "trial.h"
+#include "words.h"
 
 #include <inttypes.h>
 #include <stdio.h>

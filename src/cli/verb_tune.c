@@ -12,10 +12,10 @@
 #include "error.h"
 #include "json.h"
 
-#include "buf.h"
 #include "problem.h"
 #include "run.h"
 #include "text.h"
+#include "words.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #define FA_DAEMON_SERVICE_H
 
 #include "fa_tune.h"
-#include "hash.h"
+#include "buf.h"
 #include "http.h"
 #include "options.h"
 

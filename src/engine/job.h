@@ -10,7 +10,7 @@
 
 #include "bench.h"
 #include "cubin.h"
-#include "hash.h"
+#include "buf.h"
 #include "lookup.h"
 #include "nvrtc.h"
 #include "pool.h"

@@ -13,11 +13,11 @@
  */
 #include "job.h"
 
-#include "buf.h"
 #include "error.h"
 #include "model.h"
 #include "op.h"
 #include "spec.h"
+#include "words.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,8 +9,8 @@
  */
 #include "catalogue.h"
 
-#include "buf.h"
 #include "error.h"
+#include "words.h"
 
 #include <ctype.h>
 #include <dlfcn.h>

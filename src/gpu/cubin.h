@@ -9,7 +9,6 @@
 
 #include "buf.h"
 #include "fa_types.h"
-#include "hash.h"
 
 enum { FA_CUBIN_PARAMETERS = 28 };
 

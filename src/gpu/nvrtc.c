@@ -24,7 +24,6 @@
 #include "buf.h"
 #include "driver.h"
 #include "error.h"
-#include "hash.h"
 #include "places.h"
 
 #include <dlfcn.h>

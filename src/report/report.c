@@ -13,12 +13,12 @@
  */
 #include "report.h"
 
-#include "buf.h"
 #include "error.h"
 #include "json.h"
 #include "operation.h"
 #include "problem.h"
 #include "trial.h"
+#include "words.h"
 
 #include <math.h>
 #include <stdio.h>

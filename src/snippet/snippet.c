@@ -6,7 +6,7 @@
 #include "snippet.h"
 
 #include "error.h"
-#include "hash.h"
+#include "buf.h"
 #include "operation.h"
 #include "trial.h"
 

@@ -5,7 +5,6 @@
 #include "catalogue.h"
 #include "driver.h"
 #include "error.h"
-#include "hash.h"
 #include "pool.h"
 #include "problem.h"
 #include "session.h"

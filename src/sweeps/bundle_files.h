@@ -13,7 +13,7 @@
 #ifndef FA_SWEEPS_BUNDLE_FILES_H
 #define FA_SWEEPS_BUNDLE_FILES_H
 
-#include "hash.h"
+#include "buf.h"
 #include "session.h"
 
 enum { FA_LINES_MAX = 20000, FA_LINES_BYTES_MAX = 64 << 20 };

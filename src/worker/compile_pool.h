@@ -11,7 +11,6 @@
 #define FA_WORKER_COMPILE_POOL_H
 
 #include "buf.h"
-#include "hash.h"
 #include "manifest.h"
 #include "nvrtc.h"
 #include "pool.h"

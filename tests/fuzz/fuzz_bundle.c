@@ -6,7 +6,7 @@
 #include "fuzz.h"
 
 #include "bundle.h"
-#include "hash.h"
+#include "buf.h"
 #include "store.h"
 
 long fuzz_taken;

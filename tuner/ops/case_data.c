@@ -6,7 +6,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "hash.h"
 #include "problem.h"
 #include "spec.h"
 

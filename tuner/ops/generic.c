@@ -9,7 +9,7 @@
 
 #include "cubin.h"
 #include "error.h"
-#include "hash.h"
+#include "buf.h"
 #include "json.h"
 #include "operation.h"
 #include "problem.h"

@@ -7,7 +7,6 @@
 
 #include "buf.h"
 #include "error.h"
-#include "hash.h"
 #include "manifest.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 
 #include "attn_launch.h"
 #include "error.h"
-#include "hash.h"
+#include "buf.h"
 #include "snippet.h"
 #include "trial.h"
 
