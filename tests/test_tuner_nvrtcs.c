@@ -10,9 +10,9 @@
 #include "check.h"
 
 #include "attn_fixture.h"
+#include "buf.h"
 #include "cubin.h"
 #include "fa_problem.h"
-#include "buf.h"
 #include "operation.h"
 
 #include <dirent.h>
