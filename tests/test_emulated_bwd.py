@@ -302,7 +302,7 @@ PASSING = (("clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, 
            ("other < jobs.count ? other : kNoJob", "other < jobs.count - 1 ? other : kNoJob"),
            ("(head - first_head) * tiles + tile < parts.first * each", "(head - first_head) * tiles + tile + 1 < parts.first * each"))
 NEAR = tuple((*change, "with others") for change in (
-    ("ahead = most + kAhead;", "ahead = most + (kLongestFirst ? 7 : 1);"), ("tiles < kLastJobs ? kLastJobs / tiles : 1", "tiles < 7 ? 7 / tiles : 1")))
+    ("ahead = most + kAhead;", "ahead = most + (kLongestFirst ? 7 : 1);"), ("tiles < kLastJobs ? kLastJobs / tiles : 1", "tiles < 7 ? 7 / tiles : 1"), ("parts_of_heads(p) <= kAhead", "parts_of_heads(p) < 1")))
 # Each wait, fence and arrival that keeps its shared memory in order, left out or too early.
 IN_ORDER = (("barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);", ""),
             ("barrier_wait(shared.barrier(kDsFull + slot_of(step - 1)), parity_of(step - 1));", ""),
@@ -345,6 +345,7 @@ def sums_of_dq_are_cleared_and_rounded_in_passing():
     find_each(case, PASSING, HOPPER, right=(*NEAR, *IN_ORDER))
     sequences = narrow(HopperSequencesCase(dice), 64, [9, 4, 2, 70, 110], CAUSAL=1, VARLEN=1, D_LSE=1)
     find_each(sequences, (*DELTA, *PASSING[:-1], ("if (job >= ahead) return;", "if (job >= ahead - 1) return;"), ("(i64)part.first_q + row", "row"), ("rank * heads_kv", "0"), ("tile / tiles", "0"), *APART), HOPPER, right=NEAR)
+    find_each(sequences, (("clears = few_jobs(p)", "clears = 0 > 1"),), HOPPER)
     for _ in range(2):
         case.draw_words(dice)
         case.words[3:5] = 200, 330
@@ -452,8 +453,7 @@ def a_kernel_that_is_wrong_is_found():
     case = plain_case(VARLEN=1, D_LSE=1)
     case.words[0], case.words[3:5] = 5, [40, 40]
     changes = (*DELTA, ("row_of(p.k, p.k_strides, own.batch, at.head, own.first_k)", "row_of(p.k, p.k_strides, own.batch, at.head, 0)"),
-               ("s.first_k + key", "key"), ("own.first_tile", "0"),
-               ("dp[i][j][half * 2 + e] AS_KEPT - delta[i][half]", "dp[i][j][half * 2 + e]"),
+               ("s.first_k + key", "key"), ("own.first_tile", "0"), ("dp[i][j][half * 2 + e] AS_KEPT - delta[i][half]", "dp[i][j][half * 2 + e]"),
                ("if (masked) seen = find_seen(own, band, row0 + i * 16 + half * 8, key0);", ""),
                ("store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, p.softmax_scale, HEAD_DIM);",
                 "store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, 1.0f, HEAD_DIM);"))

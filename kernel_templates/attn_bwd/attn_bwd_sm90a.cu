@@ -153,7 +153,7 @@ FA_DEVICE u32 *turns_of(const fa_attn_bwd_params &p, void *workspace, u32 tile) 
 // DETERMINISTIC=0: the sums of dQ of a head of keys (of a sequence) have as many parts as the head has jobs. Job n clears the part of
 // job n + ahead and rounds that of job n - ahead, so that sums pass through the L2 cache once, while other blocks multiply. Jobs only wait
 // for jobs with smaller numbers: `ahead` is at least the number of a head's jobs, and more than run at a time. The first launch clears what no
-// job clears; or blocks share it when they begin (VARLEN=1), and what none rounds when all jobs have been taken.
+// job clears; or blocks share it when they begin (VARLEN=1, unless there are few_jobs), and what none rounds when all jobs have been taken.
 // Parts of rows are of problems with few jobs: these share all sums of their head, but only at the beginning and at the end.
 constexpr bool kInPassing = !kDeterministic;
 #if MASK_SNIPPET
@@ -162,6 +162,10 @@ constexpr u32 kAhead = 400;   // under a mask jobs take different times
 constexpr u32 kAhead = kCausal || kWindow ? 400 : 160;
 #endif
 static_assert(!kLongestFirst || kAhead >= kLastJobs, "jobs wait for those with smaller numbers");
+// VARLEN=1: by lengths alone, whether no job clears or rounds in passing.
+FA_DEVICE bool few_jobs(const fa_attn_bwd_params &p) {
+    return kVarlen && kInPassing && (opaque((u32)p.seq_k) / kN + opaque((u32)p.batch)) * parts_of_heads(p) <= kAhead;
+}
 // Whose sums of dQ the jobs of a head of keys, or of a part of one, add to.
 FA_DEVICE u32 shared_by(u32 head) { return kOfRows ? head / kParts : head; }
 // How many parts are clear, and how many jobs have been added, of each half of dQ of a head of keys.
@@ -277,6 +281,7 @@ FA_DEVICE void prepare_tile_rows(const fa_attn_bwd_params &p, void *workspace) {
         if (threadIdx.x < kGroups) turns[threadIdx.x] = turn | kStores;
     }
     if constexpr (kInPassing && !kVarlen) clears = is_cleared_first(p, workspace, (u32)head, (u32)tile, (u32)tiles);
+    if constexpr (kInPassing && kVarlen) clears = few_jobs(p) && tile * kM < s.seq_q;
     const float zeros[4] = {};
     if (clears)
 #pragma unroll 4
@@ -543,7 +548,7 @@ FA_DEVICE Told find_job(const fa_attn_bwd_params &p, void *workspace, const Shar
 // VARLEN=1: tells what the job of a number clears and rounds, in front of the job.
 template <PassingAt kWhich> FA_DEVICE void tell_passing(const fa_attn_bwd_params &p, void *workspace, const Shared &shared, u32 number) {
     const u32 at = opaque(shared.base) + kJobAt + kWhich;
-    Passing x = {0, number_of(Jobs(p, workspace), kWhich, number)};
+    Passing x = {0, few_jobs(p) ? kNoJob : number_of(Jobs(p, workspace), kWhich, number)};
     if (x.job != kNoJob) x.rank = follow_rank(ranking_of(p, workspace), at, x.job, parts_of_heads(p), opaque((u32)p.batch));
     store_passing(at, x);
 }
@@ -592,6 +597,7 @@ template <bool kOfV> FA_DEVICE void produce(const fa_attn_bwd_params &p, void *w
     constexpr u32 kKeysFull = kOfV ? kVFull : kKFull, kKeysEmpty = kOfV ? kVEmpty : kKEmpty;
     constexpr u32 kTilesAt = kOfV ? kDoAt : kQAt, kTilesRowsAt = kOfV ? kDeltaAt : kLseAt, kKeysAt = kOfV ? kVAt : kKAt;
     u32 step = 0;
+    if constexpr (kVarlen && !kOfV) load_float((const float *)ranking_of(p, workspace));   // while a number is taken: its line holds the first four
     if constexpr (!kVarlen) acquire_map(maps_of(p, workspace) + (kOfV ? kMapV : kMapK)), acquire_map(maps_of(p, workspace) + (kOfV ? kMapDo : kMapQ));
 #pragma unroll 1
     for (u32 turn = 0;; ++turn) {
@@ -734,7 +740,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         if (told.number == kNoJob) return;
         if (turn == 0) named_arrive(kHalfEmpty + half, kGroup + kWarp);
         if constexpr (kInPassing) {
-            if (kVarlen && passing_of<kRounds>(p, workspace, shared, told.number).job == kNoJob) clear_first(p, workspace, kShort ? half : opaque(half));
+            if (kVarlen && !few_jobs(p) && passing_of<kRounds>(p, workspace, shared, told.number).job == kNoJob) clear_first(p, workspace, kShort ? half : opaque(half));
             clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), kShort ? half : opaque(half));
             warp_sync();   // no lane reads what was told after the first one has let it go
             told = read_job_together(shared, turn);
@@ -760,7 +766,7 @@ FA_DEVICE void drain(const fa_attn_bwd_params &p, void *workspace, const Shared 
         const auto place_of = [&](const Steps &walk) { return (first_head() + (u32)walk.head) * tiles_in(p) + opaque(first_tile) + (u32)walk.tile; };
         u32 place = place_of(walk);   // of a step's tile, in the workspace
         u32 owed = kNoJob;            // that of the step before, whose addition may not be complete and whose turn is not passed
-        if (kInPassing && first && job.steps > 0) {
+        if (kInPassing && first && job.steps > 0 && !few_jobs(p)) {
             wait_count(&progress_of(p, workspace, shared_by(kv_head))->cleared[half], tiles_of_keys(kVarlen ? told.seq_k : opaque((u32)p.seq_k)) * (kOfRows ? kParts : 1));
             global_proxy_fence();
         }
