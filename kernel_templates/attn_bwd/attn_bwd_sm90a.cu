@@ -68,7 +68,7 @@ constexpr bool kApart = kD == 128;
 #if SCORE_SNIPPET || MASK_SNIPPET || DROPOUT
 constexpr bool kEarly = false;
 #else
-constexpr bool kEarly = kD == 128 && kM <= 80 && !kSoftcap && !kVarlen && !kDeterministic;
+constexpr bool kEarly = kD == 128 && kM <= 80 && !kSoftcap && !(kVarlen && kWindow) && !kDeterministic;
 #endif
 
 // How the consumers share dQ, in products of 64 rows and kDqN columns: by its rows, by its columns, or transposed (dQ^T = K^T dS^T:
