@@ -79,10 +79,10 @@ struct Ranks {
     __device__ __forceinline__ u32 across() const { return kAcross > 1 ? sharing() : 0; }
 };
 // A box of a map for all blocks that share rows, to the same place in each, and to its barrier.
-FA_DEVICE void tma_load_to_all(Ranks rank, u32 to, const fa_tensor_map *map, u32 barrier, int column, int row) {
+FA_DEVICE void tma_load_to_all(Ranks rank, u32 to, const fa_tensor_map *map, u32 barrier, int column, int row, u64 hint) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
                  " [%0], [%1, {%3, %4, %5, %5}], [%2], %6, %7;"
-                 :: "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(0), "h"((u16)(((1 << kSharing) - 1) << rank.first())), "l"(kEvictLast) : "memory");
+                 :: "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(0), "h"((u16)(((1 << kSharing) - 1) << rank.first())), "l"(hint) : "memory");
 }
 // All threads of the cluster have come; the first form says nothing of memory but of barriers that were initialised, and needs no fence.
 FA_DEVICE void cluster_meet() { asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;" ::: "memory"); }
@@ -120,6 +120,9 @@ struct Work {
 FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *a, const fa_tensor_map *b, u32 base) {
     const Ranks rank;
     const int down = (int)rank.down(), across = (int)rank.across();
+    // Rows that one tile alone reads do not drive out of L2 what others wrote there, which would have to be written to memory.
+    const bool again_a = p.n > BLOCK_N * CLUSTER_N, again_b = p.m > BLOCK_M * CLUSTER_M;
+    const u64 row_hint = (kTurned ? again_a : again_b) ? kEvictLast : kEvictFirst, column_hint = (kTurned ? again_b : again_a) ? kEvictLast : kEvictFirst;
     Ring<kStages> ring;
 #pragma unroll 1
     for (Work work(p); work.advance();) {
@@ -130,10 +133,10 @@ FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *a, const fa
             barrier_wait(empty(base, ring.slot), ring.parity ^ 1);
             barrier_expect(barrier, kSlotBytes);
             const bool mine = (u32)column / 64 % kSharing == rank.sharing();
-            if constexpr (kDown == 1) tma_load(to, b, barrier, column, place.column + across * kN, 0, 0, kEvictLast);
-            else if (mine) tma_load_to_all(rank, to, b, barrier, column, place.column);
-            if constexpr (kAcross == 1) tma_load(to + kBBytes, a, barrier, column, place.row + down * kM, 0, 0, kEvictLast);
-            else if (mine) tma_load_to_all(rank, to + kBBytes, a, barrier, column, place.row);
+            if constexpr (kDown == 1) tma_load(to, b, barrier, column, place.column + across * kN, 0, 0, column_hint);
+            else if (mine) tma_load_to_all(rank, to, b, barrier, column, place.column, column_hint);
+            if constexpr (kAcross == 1) tma_load(to + kBBytes, a, barrier, column, place.row + down * kM, 0, 0, row_hint);
+            else if (mine) tma_load_to_all(rank, to + kBBytes, a, barrier, column, place.row, row_hint);
             ring.advance();
         }
     }
