@@ -255,6 +255,7 @@ template <bool kAlone> class Handed {
 
   public:
     __device__ __forceinline__ Handed(const fa_attn_serving_params &, const Shared &shared) : records(shared) {}
+    FA_DEVICE void draw(const fa_attn_serving_params &) {}   // the walker does
 
     __device__ __forceinline__ Work next(const fa_attn_serving_params &) {
         Work w = {};
@@ -312,7 +313,8 @@ struct Order {
 class Dealer {
     const Records records;
     Ring place;
-    u32 number;          // of the next tile
+    u32 number;          // of the next tile, or of the last one while the next is not drawn yet
+    bool drawn = true;   // the former
     u32 before = 0;      // tiles of the sequences before this one
     int batch = -1;      // sequences in front of this one
     int its = 0;         // this sequence
@@ -330,7 +332,7 @@ class Dealer {
         sequence.lse = first, sequence.offset = key_offset(p, sequence.len_q, sequence.len_k);
     }
 
-    FA_DEVICE u32 draw(const fa_attn_serving_params &p, u32 number) {
+    FA_DEVICE u32 number_after(const fa_attn_serving_params &p, u32 number) {
 #if PIECE_STAGES
         if (shares_pieces(p)) return number + gridDim.x;
 #endif
@@ -408,8 +410,15 @@ class Dealer {
   public:
     __device__ __forceinline__ Dealer(const fa_attn_serving_params &, const Shared &shared) : records(shared), number(blockIdx.x) {}
 
+    // The next tile's number, asked for in front of a tile's last step: asked for earlier, it would give another long tile to a block that
+    // has one, while others wait.
+    __device__ __forceinline__ void draw(const fa_attn_serving_params &p) {
+        if (!drawn) number = number_after(p, number), drawn = true;
+    }
+
     // The next tile, which is not handed over yet.
     __device__ __forceinline__ Work find(const fa_attn_serving_params &p) {
+        draw(p);
         u32 here = batch < 0 ? 0 : tiles(p) * count_heads(p.dense) * together(p);
         while (number - before >= here) {
             before += here;
@@ -421,7 +430,7 @@ class Dealer {
         Work w = {0, 0, 0, -1, 0, 0, 0, 0, 0.0f};
         if (batch < p.dense.batch) {
             w = find_tile(p, number - before);
-            number = draw(p, number);
+            drawn = false;
         } else if ((!kWalks || threadIdx.x % kWarp == 0) && is_last_draw(p, number, before)) {
             asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(p.counters), "r"(0) : "memory");
         }
@@ -525,7 +534,7 @@ struct Serving {
         if (Order::is_made(p) && threadIdx.x < kWarp) Order::make(p, shared);
         if (threadIdx.x == 0) {
             KTiles tiles(p, shared);
-            for (Work work; (work = tiles.next(p)).steps >= 0;) fetch_keys(p, maps, shared, ring, steps, work, 0);
+            for (Work work; (work = tiles.next(p)).steps >= 0;) fetch_keys(p, maps, shared, ring, steps, work, 0, [&] { tiles.draw(p); });
         } else if (threadIdx.x == kWarp) {
             Handed<true> tiles(p, shared);
             for (Work work; (work = tiles.next(p)).steps >= 0;) fetch_values(p, maps, shared, ring, steps, work, 0);
@@ -538,25 +547,27 @@ struct Serving {
             }
         } else if (kHalves > 1 && threadIdx.x == 3 * kWarp) {
             Handed<true> tiles(p, shared);
-            for (Work work; (work = tiles.next(p)).steps >= 0;) fetch_keys(p, maps, shared, ring, steps, work, 1);
+            for (Work work; (work = tiles.next(p)).steps >= 0;) fetch_keys(p, maps, shared, ring, steps, work, 1, [] {});
         }
     }
-    FA_DEVICE void fetch_keys(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, Steps<> &steps, const Work &work, int half) {
-        fetch_all<kSlabs>(p, shared, &maps.k, shared.k(0), kKFull, kKEmpty, ring, steps, work, half);
+    template <class Last>
+    FA_DEVICE void fetch_keys(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, Steps<> &steps, const Work &work, int half, Last &&at_last) {
+        fetch_all<kSlabs>(p, shared, &maps.k, shared.k(0), kKFull, kKEmpty, ring, steps, work, half, at_last);
     }
     FA_DEVICE void fetch_values(const Params &p, const fa_attn_tensor_maps &maps, const Shared &shared, Ring &ring, Steps<> &steps, const Work &work, int half) {
-        fetch_all<kOutSlabs>(p, shared, &maps.v, shared.v(0), kVFull, kVEmpty, ring, steps, work, half);
+        fetch_all<kOutSlabs>(p, shared, &maps.v, shared.v(0), kVFull, kVEmpty, ring, steps, work, half, [] {});
     }
-    // A tile's keys or values, or half of their boxes. Where the next step's pages are is asked a step ahead.
-    template <int kCount>
+    // A tile's keys or values, or half of their boxes. Where the next step's pages are is asked a step ahead. at_last() is called in front of the last step.
+    template <int kCount, class Last>
     FA_DEVICE void fetch_all(const Params &p, const Shared &shared, const fa_tensor_map *map, u32 first, u32 full, u32 empty, Ring &ring, Steps<> &steps,
-                             const Work &work, int half) {
+                             const Work &work, int half, Last &&at_last) {
         Source source = source_of(p, work);
         source.half = half;
         Place next = locate(p, source, work.steps > 0 ? work.steps - 1 : 0);
 #pragma unroll 1
         for (int left = work.steps; left > 0; --left) {
             const int step = steps.next(left - 1);
+            if (left == 1) at_last();
 #if MASK_SNIPPET
             source.whole = steps.is_whole;
             const Place place = locate(p, source, step);
@@ -687,6 +698,7 @@ struct Serving {
         warp_sync();
         for (;;) {
             Work work = dealer.find(p);
+            dealer.draw(p);
             const int all = work.steps, offset = sequence_of(p, work).offset;
             const int last = (work.row0 + kM < work.len_q ? work.row0 + kM : work.len_q) - 1;
             const bool held = all <= (int)Marks::kPlaces * 32;
@@ -735,6 +747,7 @@ struct Serving {
                 Place place = locate(p, source, work.steps > 0 ? work.steps - 1 : 0);
 #pragma unroll 1
                 for (int step = work.steps;; --step) {
+                    if (step == 1) dealer.draw(p);
                     if (step > 0) {
                         fetch_narrow<kSlabs>(narrow, &maps.k, from, source, place);
                         fetch_narrow<kOutSlabs>(narrow, &maps.v, from, source, place);
