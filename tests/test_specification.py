@@ -45,8 +45,7 @@ def a_kernel_with_two_sides_is_tuned_proved_and_timed():
         tap.equal([funnel[name] for name in ("space", "in_budget", "measured", "failed")], [12, 8, 8, 0])
         tap.equal((answer["problem"]["operation"], answer["problem"]["w"], answer["problem"]["fw"]), ("conv2d", 65, 17))
         assert answer["max_error"] <= answer["tolerance"], answer
-        again = place.run(path, *SMALL).stdout
-        tap.has(again, "found in")
+        tap.has(place.run(path, *SMALL).stdout, "found in")
         tap.equal(place.json("tune", path, "--w", "66", "--h", "33", "--evaluations", "4")["answer"]["problem"]["w"], 66)
 
 
@@ -62,23 +61,23 @@ def a_wrong_a_silent_and_a_nan_config_lose_their_own_trial_alone():
 def a_kernel_that_changes_its_input_is_given_it_anew():
     with a_place() as place:
         told = place.json(path_of("axpy.json"), "--n", "1000")
-        tap.equal((told["funnel"]["measured"], told["funnel"]["failed"]), (6, 0))
-        tap.equal(told["answer"]["proved"], False)
+        tap.equal((told["funnel"]["measured"], told["funnel"]["failed"], told["answer"]["proved"]), (6, 0, False))
 
 
 def without_an_answer_configs_must_agree():
     with a_place("fault THREADS=128; wrong\n") as place:
-        run = place.run(path_of("axpy.json"))
-        tap.has(run.stdout, "not checked: the kernel has no reference")
+        tap.has(place.run(path_of("axpy.json")).stdout, "not checked: the kernel has no reference")
         tap.has(place.run("explain", path_of("axpy.json")).stdout, "in the config that was first")
         tap.equal(place.json(path_of("axpy.json"))["funnel"]["failed"], 2)
+    with a_place("fault THREADS=64; nan\nfault THREADS=128; nan\n") as place:  # 128 has no room for most ragged cases, on which 64 went first
+        path = own_copy(place, "axpy.json", lambda told: told.update(shared_memory={"y": "40000 * n if THREADS == 128 else 0"}))
+        tap.equal([place.json(path, "--n", "2")["funnel"][name] for name in ("measured", "failed")], [2, 4])
 
 
 def integers_are_exact_and_indexes_lie_in_their_range():
     with a_place() as place:
         told = place.json(path_of("gather.cu"))
-        tap.equal((told["funnel"]["measured"], told["funnel"]["failed"]), (4, 0))
-        tap.equal(told["answer"]["proved"], True)
+        tap.equal((told["funnel"]["measured"], told["funnel"]["failed"], told["answer"]["proved"]), (4, 0, True))
     with a_place("fault THREADS=32; wrong\n") as place:
         tap.equal(place.json(path_of("gather.cu"))["funnel"]["failed"], 2)
 

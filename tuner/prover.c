@@ -326,7 +326,7 @@ void fa_proof_check(fa_bench *b, int round, int index)
                            .tolerance = c->tensors.absolute > 0 ? c->tensors.absolute : 1};
     uint64_t found[FA_TENSORS_MAX] = {0};
     fa_bench_zero(b, b->result, sizeof found);
-    if (!c->empty && c->by == FA_PROOF_FIRST && (c->answered == 0 || c->answered == b->refuted))
+    if (!c->empty && c->by == FA_PROOF_FIRST && c->answered == 0)
         take_answer(b, index, &v);
     for (int t = 0; t < count; t++) {
         fa_device_ptr result = b->result + sizeof *found * (size_t)t;
@@ -572,8 +572,9 @@ int fa_bench_verify(fa_bench *b, fa_bench_kernel *kernel, fa_proof *ret_proof, f
         check_memory(b, kernel, &proof);
     if (!b->at[0].empty)
         FA_TRY(b, fa_event_elapsed_us(b->driver, b->start[0], b->stop[0], &proof.launch_us, diag));
-    if (b->rc != 0 || !proof.passed)
-        b->refuted = b->proofs;
+    for (int i = 0; (b->rc != 0 || !proof.passed) && i < b->count; i++)
+        if (b->at[i].answered == b->proofs) /* the next kernel that is launched on it is its first */
+            b->at[i].answered = 0;
     if (!proof.passed && b->counters.bytes > 0) /* others are timed with them */
         fa_bench_zero(b, b->counters.at, b->counters.bytes);
     if (b->rc != 0) {

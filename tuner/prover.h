@@ -90,7 +90,7 @@ struct fa_proof_case {
     unsigned char maps[4][FA_TENSOR_MAP_BYTES];
     /* what kernels are passed, as the operation has it */
     _Alignas(8) unsigned char params[FA_PARAMS_MAX];
-    uint64_t answered; /* by the first kernel: the proof that it was in; 0: none yet */
+    uint64_t answered; /* by the first kernel that did not fail: the number of its proof; 0: none yet */
     struct fa_verdict verdict[FA_PROVER_ROUNDS];
 };
 
@@ -128,7 +128,7 @@ struct fa_bench {
     uint32_t blocks_max;
     uint64_t seed, draws;            /* numbers drawn so far for races */
     const struct fa_case_data *data; /* of the cases, where not all is drawn; or NULL */
-    uint64_t proofs, refuted; /* proofs so far; the number of the last that a kernel failed */
+    uint64_t proofs; /* so far */
     int count;
     bool damaged; /* a candidate wrote where it must not: inputs and references are suspect */
     struct fa_proof_case at[FA_BENCH_CASES];
