@@ -2,7 +2,7 @@
  *
  * Each NVRTC that users have compiles every family: the default config for a GPU that the family serves. The oldest version, 12.8 and the
  * newest share the families, a third each; the defaults of all compete. A text that a version has compiled is not compiled again in later
- * runs: an empty file in the version's folder has its hash. With FA_TEST_SLOW=1 every minor version compiles all families and the
+ * runs: an empty file in the version's folder has its hash. With FA_TEST_SLOW=1 every minor version compiles all families, always, and the
  * references. `./dev test` fetches what python/nvrtcs.txt names; a version that is not there is skipped. Each version has a process of its
  * own, forked before any is loaded: they keep their memory, and export the same names.
  */
@@ -86,14 +86,17 @@ static bool lacking(const char *family, const fa_gpu *gpu, int version)
     return false;
 }
 
-/* The file that says that this version has compiled the text. */
-static void name_passed(char ret_path[5000], const fa_buf *source, const fa_gpu *gpu)
+/* The file that says that this version has compiled the text, with the same options. */
+static void name_passed(char ret_path[5000], const fa_buf *source, const fa_family *family,
+                        const fa_gpu *gpu)
 {
     fa_hash hash;
-    char hex[FA_HASH_HEX];
+    char hex[FA_HASH_HEX], architecture[16], options[1000];
+    fa_render_architecture(family, gpu, architecture, sizeof architecture);
+    fa_nvrtc_options(architecture, options, sizeof options);
     fa_hash_init(&hash);
     fa_hash_part(&hash, source->data, source->size);
-    fa_hash_part(&hash, &gpu->sm, sizeof gpu->sm);
+    fa_hash_text(&hash, options);
     for (int i = 0; i < fixture.header_count; i++)
         fa_hash_text(&hash, fixture.header_text[i]);
     fa_hash_final(&hash, hex);
@@ -114,8 +117,8 @@ static int compile_family(const fa_task *task, int index, bool compiles, fa_diag
         return rc;
     rc = fa_render(fixture.templates, task, &candidate, &source, diag);
     if (rc == 0) {
-        name_passed(passed, &source, task->gpu);
-        if (access(passed, F_OK) == 0) {
+        name_passed(passed, &source, family, task->gpu);
+        if (!slow && access(passed, F_OK) == 0) {
             fa_buf_free(&source);
             return 0;
         }
