@@ -44,8 +44,8 @@ class Case:
     def words(self):
         m, n, k, stages, _, _ = self.config
         tiles = -(-self.m // (m * self.cluster[0])) * -(-self.n // (n * self.cluster[1]))
-        blocks = {REFERENCE: 3, HOPPER: (3 + self.seed % 3 if self.splits > 1 else tiles if self.cluster[2] > 1 else min(tiles, 2)) * self.cluster[0] * self.cluster[1] * self.cluster[2]}.get(self.kernel, tiles)
         # A few of Hopper's blocks take all tiles, and cut what would not come out even.
+        blocks = {REFERENCE: 3, HOPPER: (3 + self.seed % 3 if self.splits > 1 else tiles if self.cluster[2] > 1 else min(tiles, 2)) * self.cluster[0] * self.cluster[1] * self.cluster[2]}.get(self.kernel, tiles)
         shared = 0 if self.kernel == REFERENCE else stages * (m + n) * k * 2 + ({64: 8208, 192: 12304}.get(self.config[self.turned], 16400) + 16 * stages if self.kernel == HOPPER else 0)
         return [self.m, self.n, self.k, self.gap, self.threads(), shared, blocks, self.splits, self.seed]
 

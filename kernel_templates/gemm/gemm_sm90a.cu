@@ -9,7 +9,7 @@
 // The tiles that would not fill the GPU are cut into SPLITS parts of K, and done first: the block that ends the last part of a tile
 // adds all of them up. Nobody waits for another block but in its cluster: CLUSTER_N blocks have neighbouring tiles and the same slices at
 // the same time; each in its turn fetches the rows of A, for all of them. Or CLUSTER_M blocks below one another the rows of B. CLUSTER_K
-// times as many have a part of K each of such tiles, and add up and store a share of a tile's rows.
+// times as many have a part of K each of such tiles, and add up and store a share of the products' columns.
 // Invariants:
 //  - shared memory is a ring of STAGES slots of {64 columns of B, 64 columns of A} (A first where C is not turned), then two pieces of C
 //    (kPiece rows x 64 columns, or 16 rows for each warp) for each consumer, then the barriers. All are slabs of 64 columns with
@@ -29,7 +29,7 @@ constexpr bool kTurned = TURNED != 0;
 constexpr int kM = kTurned ? BLOCK_M : BLOCK_N, kN = kTurned ? BLOCK_N : BLOCK_M, kDown = kTurned ? CLUSTER_M : CLUSTER_N, kAcross = kTurned ? CLUSTER_N : CLUSTER_M;
 constexpr int kAlong = CLUSTER_K, kSharing = kDown * kAcross, kCluster = kSharing * kAlong;
 constexpr int kStages = STAGES, kGroups = kN == 64 ? 1 : kN == 192 ? 3 : 2, kThreads = (kGroups + 1) * 128;
-// kParts: products of 64 rows that a consumer has. kShare: rows of C that a block of a cluster along K stores; the last one that stores may have fewer.
+// kParts: products of 64 rows that a consumer has. kShare: columns of products that a block of a cluster along K stores; the last one that stores may have fewer.
 constexpr int kParts = kN / (64 * kGroups), kShare = (kM / 8 + kAlong - 1) / kAlong * 8;
 static_assert(kN % (64 * kGroups) == 0 && kM % 8 == 0 && kM <= 256, "a consumer owns whole products");
 static_assert((kDown == 1 || kAcross == 1) && (kAlong == 1 || SPLITS == 1), "a tile is shared in one way, and cut in one");
@@ -254,7 +254,7 @@ struct Consumer {
             });
         return true;
     }
-    // Of a cluster along K: the sums of all its blocks, in their order, of this block's share of the tile's rows, if it has
+    // Of a cluster along K: the sums of all its blocks, in their order, of this block's share of columns, if it has
     // one. They pass through the rings, which nobody needs any more.
     __device__ __forceinline__ bool gather() {
         constexpr u32 kVector = kGroups * kGroup * 16, kVectors = kM / 8, kMine = kShare / 8;   // bytes of a vector of all threads; vectors of a part
