@@ -73,7 +73,7 @@ def a_kernel_that_is_wrong_is_found():
                             (SPLIT, (("begin_of(p, blockIdx.y + 1)", "p.k"), ("split < SPLITS", "split < SPLITS - 1"), ("sum[i][j][e] += x[e]", "sum[i][j][e] = x[e]"))), (REFERENCE, (("column + at < columns", "true"),)),
                             (CUT, (("x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] += y[3];", "x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] = y[3];"), ("last = (split + 1) * slices / SPLITS;", "last = (split + 1) * slices / SPLITS - split;"),
                                    ("if (came != SPLITS - 1) return false;", "if (came != SPLITS - 2) return false;"), ("arrives_last(counter, SPLITS)", "arrives_last(counter, SPLITS + 1)"), ("return tile < tiles;", "return tile + 1 < tiles;"))),
-                            (THIRD, (("x[0] += sum[0]", "x[0] = sum[0]"),)), (ROWS, (("column + at < (u32)p.n", "column + at <= (u32)p.n"), ("row + part * 64 + r < (u32)p.m", "row + part * 64 + r + 1 < (u32)p.m"), ("swizzle(lane % 16)", "0"))), (PAIR, (("barrier_init(empty(base, slot), kConsumers * kSharing);", "barrier_init(empty(base, slot), kConsumers);"), ("i < kStages", "false"))),
+                            (THIRD, (("x[0] += sum[0]", "x[0] = sum[0]"),)), (ROWS, (("column + at < (u32)p.n", "column + at <= (u32)p.n"), ("row + part * 64 + r < (u32)p.m", "row + part * 64 + r + 1 < (u32)p.m"), ("swizzle(lane % 16)", "0"), ("at < end", "true"))), (PAIR, (("barrier_init(empty(base, slot), kConsumers * kSharing);", "barrier_init(empty(base, slot), kConsumers);"), ("i < kStages", "false"))),
                             (ALONG, (("x[e] = along == 0 ? y[e] : x[e] + y[e];", "x[e] = y[e];"), ("first = cluster_rank() / kSharing * part, last = first + part;", "first = 0, last = part;"), ("named_sync(1, kGroups * kGroup);", ""),
                                      ("if (kAlong > 1) cluster_sync();", ""))),
                             (HOPPER, (("barrier_wait(empty(base, ring.slot), ring.parity ^ 1);", ""), ("wgmma_wait<1>();", "wgmma_wait<2>();"),
@@ -81,9 +81,9 @@ def a_kernel_that_is_wrong_is_found():
                                       ("barrier_init(empty(base, slot), kConsumers * kSharing);", "barrier_init(empty(base, slot), kConsumers - 1);"),
                                       ("if (threadIdx.x % kGroup == 0) tma_store_wait_read<0>();", ""), ("piece ^= 1;", "")))):
         case = Case(min(kernel, HOPPER), dice)
-        case.turned, case.splits, case.cluster = kernel != ROWS, {CUT: 2, THIRD: 3, SPLIT: case.splits}.get(kernel, 1), {PAIR: (2, 1, 1), ALONG: (1, 1, 2)}.get(kernel, (1, 1, 1))
+        case.turned, case.splits, case.cluster = kernel != ROWS, {CUT: 2, THIRD: 3, SPLIT: case.splits}.get(kernel, 1), {PAIR: (2, 1, 1), ALONG: (1, 1, 2), ROWS: (1, 1, 2)}.get(kernel, (1, 1, 1))
         case.m, case.n, case.k, case.gap, case.group_m, case.seed = 130, 136, 328, 8, 2, 2
-        case.config = {WHOLE: (64, 64, 32, 3, 2, 2), SPLIT: (32, 64, 64, 4, 2, 2), REFERENCE: case.config, CUT: (64, 128, 64, 3, 0, 0), THIRD: (64, 128, 64, 3, 0, 0)}.get(kernel, (128, 128, 64, 4, 0, 0))
+        case.config = {WHOLE: (64, 64, 32, 3, 2, 2), SPLIT: (32, 64, 64, 4, 2, 2), REFERENCE: case.config, CUT: (64, 128, 64, 3, 0, 0), THIRD: (64, 128, 64, 3, 0, 0), ROWS: (192, 72, 64, 3, 0, 0)}.get(kernel, (128, 128, 64, 4, 0, 0))
         for change in range(len(changes) + 1):
             done = proved(case, changes=changes, change=change)
             assert done.returncode == (change > 0), (change, done)
