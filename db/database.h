@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a store is made of, for the files of this room: its values, its prepared
- * statements, what a database library does for it, and its own members. Declares no function.
+ * What a store is made of, for the files of this room: its values, its prepared statements, what a database library does for
+ * it, and its own members. Declares no function.
  *
  * Invariants: between public calls no statement is active and no transaction is open, so no call
  * holds a lock of the file while its caller computes. Every public function that touches the file

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One tune: waits for whoever tunes the same key, and looks again where somebody did; sets up the space with what is on record for it, the order in which configs are tried and the grids they are
- * proved on; then a loop on the caller's thread keeps the compile workers and the measuring worker busy until every config
- * of the space has ended somewhere, and races the finalists.
+ * A tune: waits while another process tunes the same key, looks again, then sets up the space, the order of its configs and
+ * the grids that they are proved on. A loop on the caller's thread keeps the compile workers and the measuring worker busy
+ * until every config has ended somewhere; then the finalists are raced.
  *
  * Invariant: what has ended is written within a second, most of it within ten times what a transaction takes, unless a
  * server is waited for.
