@@ -371,6 +371,7 @@ def the_parts_of_a_group_are_summed():
     added, apart = (("store_floats(sums_of_keys(p, workspace) + 4 * i, zeros);", ""), ("add_part(dv, sums_at(true));", "")), (
         ("other < kCount", "other < kCount - 1"), ("x[i + e] + y[e]", "y[e]"), ("(u32)job.head % kParts", "0u"))
     for words, flags, more in (([1, 10, 2, 70, 260], {"CAUSAL": 1}, (heads, *added)), ([1, 2, 2, 330, 260], {"CAUSAL": 1}, (*rows, *apart)),
+                               ([3, 2, 2, 330, 260], {"CAUSAL": 1, "VARLEN": 1}, (*rows, *apart, ("shared_by(rank * heads_kv)", "rank * heads_kv"))),
                                ([4, 10, 2, 70, 140], {"CAUSAL": 1, "VARLEN": 1, "DETERMINISTIC": 1}, (heads, *apart, ("own.key_tiles * heads_kv + head * tiles_of_keys(own.seq_k)", "head * tiles_of_keys(own.seq_k)")))):
         case = narrow(PassingCase(random.Random(2)), 64, words, **flags)
         case.splits, case.rows = (1, 3) if rows[0] in more else (3, 1)

@@ -222,7 +222,7 @@ struct Part {
         if constexpr (kVarlen) {
             const Ranked own = ranking_of(p, workspace)[rank];
             seq_q = own.seq_q, first_tile = own.first_tile, first_q = own.first_q;
-            key_tiles = tiles_of_keys(own.seq_k), job -= own.key_tiles * heads_kv, before = rank * heads_kv;
+            key_tiles = tiles_of_keys(own.seq_k), job -= own.key_tiles * heads_kv, before = shared_by(rank * heads_kv);
             if (key_tiles == 0) key_tiles = 1;   // of a rank that is told where there is no job
         }
         if (kOfRows) key_tiles *= kParts;
