@@ -314,28 +314,6 @@ FA_DEVICE void leave_accumulators(u32 to, u32 group, u32 part, u32 lane, const O
     }
 }
 
-// Adds up four columns of a row over the groups.
-FA_DEVICE Total gather_groups(float (&x)[4], u32 from, u32 row, u32 column) {
-    float state[kGroups][2];
-    Total total = {kNoKey, 0.0f};
-#pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-        load_shared(state[g][0], state[g][1], from + kGroups * kM * kMergePitch * 4 + (g * kM + row) * 8);
-        total.reference = max2(total.reference, state[g][0]);
-    }
-    x[0] = x[1] = x[2] = x[3] = 0.0f;
-#pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-        const float weight = exp2_fast(state[g][0] - total.reference);
-        float y[4];
-        load_shared(y, from + ((g * kM + row) * kMergePitch + column) * 4);
-        total.sum += state[g][1] * weight;
-#pragma unroll
-        for (int e = 0; e < 4; ++e) x[e] += y[e] * weight;
-    }
-    return total;
-}
-
 }  // namespace
 
 extern __shared__ __align__(1024) unsigned char shared_memory[];
@@ -405,7 +383,7 @@ attn_fwd(const __grid_constant__ fa_attn_serving_params p) {
     for (u32 item = threadIdx.x; item < (u32)w.rows * (HEAD_DIM_V / 4); item += FA_THREADS) {
         const u32 row = item / (HEAD_DIM_V / 4), column = item % (HEAD_DIM_V / 4) * 4;
         float x[4];
-        const Total total = gather_groups(x, memory, row, column);
+        const Total total = gather_groups<kGroups, kMergePitch>(x, memory, row, column);
         if (parts == 1) {
             store_final(p, w, x, total, row, column);
         } else {

@@ -77,35 +77,14 @@ FA_DEVICE u32 parity_of(int step) { return (u32)(step / kStages) & 1; }
 
 // ---- copies ----------------------------------------------------------------------------------------------------
 
-// Where the boxes of a tile lie: rows of the tensor, or of pages.
-struct Place {
-    int row[kBoxes], block[kBoxes];   // block: sequence or page; -1: there is none, and the copy engine writes zeros
-};
-FA_DEVICE Place locate(const fa_attn_serving_params &p, const Work &w, int first, int key) {
-    Place place;
-    if constexpr (PAGED != 0) {
-        const int *table = p.block_table + w.batch * p.block_table_stride;
-#pragma unroll
-        for (int i = 0; i < kBoxes; ++i) {
-            const int its_key = key + i * kBox;
-            place.row[i] = (int)((u32)its_key % kPage);
-            place.block[i] = its_key < w.end ? load_int(table + (u32)its_key / kPage) : -1;
-        }
-    } else {
-        place.row[0] = first + key;
-        place.block[0] = LENGTHS_K == 1 ? 0 : w.batch;
-    }
-    return place;
-}
-
 // One thread fetches all tiles of keys. A tile's pages are asked for a tile ahead.
 FA_DEVICE void fetch(const fa_attn_serving_params &p, const fa_attn_tensor_maps &maps, const Shared &shared, const Work &w) {
     const int first = LENGTHS_K == 1 && PAGED == 0 ? load_int(p.cu_seqlens_k + w.batch) : 0;   // of the sequence, in the tensor
-    Place place = locate(p, w, first, w.begin);
+    auto place = find_boxes<kBoxes, kBox>(p, w, first, w.begin);
 #pragma unroll 1
     for (int step = 0, key = w.begin; key < w.end; ++step, key += kN) {
-        const Place now = place;
-        if (key + kN < w.end) place = locate(p, w, first, key + kN);
+        const auto now = place;
+        if (key + kN < w.end) place = find_boxes<kBoxes, kBox>(p, w, first, key + kN);
 #pragma unroll
         for (int region = 0; region < kRegions; ++region) {
             barrier_wait(shared.empty(step, region), parity_of(step) ^ 1);

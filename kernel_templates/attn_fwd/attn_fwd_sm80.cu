@@ -232,13 +232,7 @@ FA_DEVICE void store_output(const fa_attn_params &p, const Work &work, Output &o
             if (chunk * 8 >= HEAD_DIM) break;
             u32 x[4];
             load_shared(x, stage + Layout::offset(row, chunk));
-            u16 *to = out + (i64)row * p.o_row_stride + chunk * 8;
-            if constexpr (ALIGNED != 0) {
-                store_global_16(to, x);
-            } else {
-#pragma unroll
-                for (int e = 0; e < 8; ++e) to[e] = (u16)(x[e / 2] >> (e % 2 * 16));
-            }
+            store_chunk<ALIGNED != 0>(out + (i64)row * p.o_row_stride + chunk * 8, x);
         }
     }
 }

@@ -261,28 +261,6 @@ FA_DEVICE void leave_accumulators(u32 smem, u32 group, int warp_row, u32 column_
         }
 }
 
-// Four columns of a row over all groups, and the row's total.
-FA_DEVICE Total gather_groups(float (&x)[4], u32 smem, u32 row, u32 column) {
-    float state[kGroups][2];
-    Total total = {kNoKey, 0.0f};
-#pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-        load_shared(state[g][0], state[g][1], smem + kGroups * kM * kMergePitch * 4 + (g * kM + row) * 8);
-        total.reference = max2(total.reference, state[g][0]);
-    }
-    x[0] = x[1] = x[2] = x[3] = 0.0f;
-#pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-        const float weight = exp2_fast(state[g][0] - total.reference);
-        float y[4];
-        load_shared(y, smem + ((g * kM + row) * kMergePitch + column) * 4);
-        total.sum += state[g][1] * weight;
-#pragma unroll
-        for (int e = 0; e < 4; ++e) x[e] += y[e] * weight;
-    }
-    return total;
-}
-
 // The last block of a unit adds up its parts.
 FA_DEVICE void combine(const fa_attn_serving_params &p, const Work &w, const Partials &partials, u32 parts) {
     constexpr u32 kQuads = HEAD_DIM_V / 4;
@@ -301,7 +279,7 @@ FA_DEVICE void finish(const fa_attn_serving_params &p, const Work &w, u32 smem, 
     for (u32 item = threadIdx.x; item < (u32)w.rows * kQuads; item += kThreads) {
         const u32 row = item / kQuads, column = item % kQuads * 4;
         float x[4];
-        const Total total = gather_groups(x, smem, row, column);
+        const Total total = gather_groups<kGroups, kMergePitch>(x, smem, row, column);
         if (parts == 1) {
             store_final(p, w, x, total, row, column);
         } else {

@@ -93,32 +93,14 @@ struct Part {
         if (threadIdx.x % kGroup == 0) barrier_arrive(shared.barrier(kQFull + group));
     }
 
-    // Where a step's boxes lie: rows of the tensor, or of pages.
-    struct Place {
-        int row[kBoxes], block[kBoxes];   // block: sequence or page; -1: there is none, and the copy engine writes zeros
-    };
+    using Place = BoxPlace<kBoxes>;
     struct Source {
         int head;
         u64 hint;      // keys that one block alone reads leave the L2 first
         Place place;   // of the step that is fetched, asked for a step ahead
     };
     FA_DEVICE Place find_place(const Params &a, int first, int step) {
-        const Tile &w = a.tile;
-        const int key = w.begin + step * kN;
-        Place place;
-        if constexpr (PAGED != 0) {
-            const int *table = a.p.block_table + w.batch * a.p.block_table_stride;
-#pragma unroll
-            for (int i = 0; i < kBoxes; ++i) {
-                const int its_key = key + i * kBox;
-                place.row[i] = (int)((u32)its_key % kPage);
-                place.block[i] = its_key < w.end ? load_int(table + (u32)its_key / kPage) : -1;
-            }
-        } else {
-            place.row[0] = first + key;
-            place.block[0] = LENGTHS_K == 1 ? 0 : w.batch;
-        }
-        return place;
+        return find_boxes<kBoxes, kBox>(a.p, a.tile, first, a.tile.begin + step * kN);
     }
     FA_DEVICE Place locate(const Params &, const Source &source, int) { return source.place; }
     FA_DEVICE void load(const fa_tensor_map *map, u32 to, u32 barrier, int column, const Place &place, const Source &source) {

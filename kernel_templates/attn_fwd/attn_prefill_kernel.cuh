@@ -57,13 +57,7 @@ FA_DEVICE void store_output(const fa_attn_serving_params &p, const Work &w, cons
             if (column_warp * kOwnDv + chunk * 8 >= HEAD_DIM_V) break;
             u32 x[4];
             load_shared(x, stage + OutLayout::place((u32)row, chunk));
-            u16 *to = out + row * d.o_row_stride + chunk * 8;
-            if constexpr (kAligned) {
-                store_global_16(to, x);
-            } else {
-#pragma unroll
-                for (int e = 0; e < 8; ++e) to[e] = (u16)(x[e / 2] >> (e % 2 * 16));
-            }
+            store_chunk<kAligned>(out + row * d.o_row_stride + chunk * 8, x);
         }
     }
 }

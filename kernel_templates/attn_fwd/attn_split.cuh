@@ -11,6 +11,7 @@
 
 #include "attn_serving.cuh"
 #include "fa_global.cuh"
+#include "fa_shared.cuh"
 
 #ifndef SPLIT_KEYS
 #define SPLIT_KEYS 1 /* of a part; BATCH_INVARIANT = 1 */
@@ -74,6 +75,51 @@ FA_DEVICE bool find_work(Work &w, const fa_attn_serving_params &p, u32 unit, u32
     w.begin = begin + (int)before;
     w.end = w.begin + (int)(w.length < w.seen - before ? w.length : w.seen - before);
     return true;
+}
+
+// Where the boxes of a tile of keys lie that the copy engine fetches: rows of the tensor, or of pages.
+template <int kBoxes> struct BoxPlace {
+    int row[kBoxes], block[kBoxes];   // block: sequence or page; -1: there is none, and the copy engine writes zeros
+};
+// first: the sequence's first key in the tensor.
+template <int kBoxes, int kBox> FA_DEVICE BoxPlace<kBoxes> find_boxes(const fa_attn_serving_params &p, const Work &w, int first, int key) {
+    BoxPlace<kBoxes> place;
+    if constexpr (PAGED != 0) {
+        const int *table = p.block_table + w.batch * p.block_table_stride;
+#pragma unroll
+        for (int i = 0; i < kBoxes; ++i) {
+            const int its_key = key + i * kBox;
+            place.row[i] = (int)((u32)its_key % kPage);
+            place.block[i] = its_key < w.end ? load_int(table + (u32)its_key / kPage) : -1;
+        }
+    } else {
+        place.row[0] = first + key;
+        place.block[0] = LENGTHS_K == 1 ? 0 : w.batch;
+    }
+    return place;
+}
+
+// Four columns of a row over the groups of a block, and the row's total. The groups' accumulators lie in shared memory, [group][row][kPitch] floats,
+// and behind them {reference, sum} [group][row].
+template <int kGroups, int kPitch> FA_DEVICE Total gather_groups(float (&x)[4], u32 from, u32 row, u32 column) {
+    float state[kGroups][2];
+    Total total = {kNoKey, 0.0f};
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+        load_shared(state[g][0], state[g][1], from + kGroups * kM * kPitch * 4 + (g * kM + row) * 8);
+        total.reference = max2(total.reference, state[g][0]);
+    }
+    x[0] = x[1] = x[2] = x[3] = 0.0f;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+        const float weight = exp2_fast(state[g][0] - total.reference);
+        float y[4];
+        load_shared(y, from + ((g * kM + row) * kPitch + column) * 4);
+        total.sum += state[g][1] * weight;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) x[e] += y[e] * weight;
+    }
+    return total;
 }
 
 // Divides by the sum (with the sink's share), rounds and stores four columns of a row; the LSE beside the first.

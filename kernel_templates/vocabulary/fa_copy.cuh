@@ -48,6 +48,12 @@ template <bool kSplit> struct SplitBarrier {
 FA_DEVICE void store_global_16(void *address, const u32 (&x)[4]) {
     asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" :: "l"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]));
 }
+// Eight elements of a row. kAligned: by one store of 16 bytes.
+template <bool kAligned> FA_DEVICE void store_chunk(u16 *to, const u32 (&x)[4]) {
+    if constexpr (kAligned) return store_global_16(to, x);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) to[e] = (u16)(x[e / 2] >> (e % 2 * 16));
+}
 
 // The shared-memory picture of a tile with kCols columns.
 template <int kCols> struct TileLayout {
