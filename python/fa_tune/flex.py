@@ -307,8 +307,9 @@ def _call(self, query, key, value, score_mod, block_mask, scale, kernel_options,
 
 
 def _tag():
-    """What PyTorch's caches on disk are to tell apart: they keep graphs with the texts in them, and another source may make other texts."""
-    made = hashlib.sha256()
+    """What PyTorch's caches on disk are to tell apart: they keep graphs with the texts in them, and another source may make other texts,
+    another version have kernels for calls that were left to PyTorch."""
+    made = hashlib.sha256(_core.version().encode())
     for name in (_mods.__name__, __name__):
         made.update(inspect.getsource(sys.modules[name]).encode())
     return " fa_tune.flex %s" % made.hexdigest()[:16]
