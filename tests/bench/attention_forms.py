@@ -145,5 +145,5 @@ PARTS = {
     "--fp8": lambda: [narrow(16384 // seq, 2048 // dim, seq, dim, causal) for dim in (64, 128, 256) for seq in (4096, 16384) for causal in (False, True)],
     "--dropout": lambda: [dropped(dim, causal) for dim in (64, 128) for causal in (False, True)],
     "--scores": scores}
-for part in set(PARTS).intersection(sys.argv) or PARTS:
+for part in [part for part in PARTS if part in sys.argv] or (["--scores"] if sys.argv[1:] else PARTS):
     PARTS[part]()
