@@ -296,6 +296,9 @@ def a_block_mask_is_honoured_as_it_is():
     seen = torch.compile(theirs.create_block_mask)(window, **make)
     close(compiled(*x, block_mask=seen, enable_gqa=True).float(), own([t.float() for t in x], None, window)[0], "compiled")
     tap.equal([call.get("mask") for call in CALLS], [None, "((q >= k) and ((q - k) <= 64))", "((q >= k) and ((q - k) <= 64))"])
+    flex._refusal.cache_clear()
+    with unittest.mock.patch.object(_core, "configs", side_effect=fa_tune.Error("no such store")):  # is not left to PyTorch, whose caches would keep it
+        tap.refused(Exception, "no such store", lambda: theirs.flex_attention(*x, enable_gqa=True))
 
 
 def the_page_runs_word_for_word():

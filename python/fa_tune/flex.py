@@ -189,7 +189,7 @@ def _refusal(fields, device):
     """Why no kernel family takes a problem; None: one does."""
     try:
         _core.configs(json.loads(fields), None, device)
-    except Error as error:
+    except (ArgumentError, NotSupported) as error:   # no store's that cannot be opened: PyTorch would keep it in its caches on disk
         return str(error)
     return None
 
@@ -278,7 +278,7 @@ def _prepared(q, k, v, score_mod, block_mask, scale, kernel_options, *held):
 def _ours(q, k, v, *call):
     try:
         words = _prepared(q, k, v, *call)
-    except _Theirs:
+    except (_Theirs, Error):
         raise
     except Exception as error:  # pylint: disable=broad-exception-caught  # nobody's call may fail because of us
         raise _Theirs("it cannot be read: %r" % error) from None
