@@ -87,6 +87,7 @@ def a_loss_of_o_of_the_lse_or_of_both_is_differentiated_in_every_way():
                 tap.equal((name, way, ASKED), (name, way, [name != "o"]))
     o, lse = (x.detach() for x in attention(*leaves, causal=True, return_lse=True))
     told = [x.detach() for x in leaves]
+    tap.refused(NotImplementedError, "out= has no backward", lambda: torch.ops.fa_tune.attention_out(*told, buffers="s", buffer_tensors=[sinks], out=o))
     torch.library.opcheck(torch.ops.fa_tune.attention_lse.default, told)
     for d_lse in (None, torch.ones_like(lse)):
         torch.library.opcheck(torch.ops.fa_tune.attention_backward.default, (o, *told, o, lse, True), {"d_lse": d_lse})

@@ -276,24 +276,24 @@ def _recorded(lse, q, k, v, *args, sinks=None, cu_seqlens_q=None, cu_seqlens_k=N
     return _Attention.apply(q, k, v, sinks, cu_seqlens_q, cu_seqlens_k, words, lse, False, *held)
 
 
-def _attention_autograd(q, k, v, *args, sinks=None, **options):
-    if wants_gradient(q, k, v, sinks, *(options.get("buffer_tensors") or ())):
-        return _recorded(False, q, k, v, *args, sinks=sinks, **options)
-    with torch._C._AutoDispatchBelowAutograd():
-        return torch.ops.fa_tune.attention(q, k, v, *args, sinks=sinks, **options)
+def _recording(lse):
+    """The kernel for autograd of attention, or with `lse` of attention_lse."""
+    def forward(q, k, v, *args, sinks=None, **options):
+        if wants_gradient(q, k, v, sinks, *(options.get("buffer_tensors") or ())):
+            return _recorded(lse, q, k, v, *args, sinks=sinks, **options)
+        with torch._C._AutoDispatchBelowAutograd():
+            operator = torch.ops.fa_tune.attention_lse if lse else torch.ops.fa_tune.attention
+            return operator(q, k, v, *args, sinks=sinks, **options)
+    return forward
 
 
-def _attention_lse_autograd(q, k, v, *args, sinks=None, **options):
-    if wants_gradient(q, k, v, sinks, *(options.get("buffer_tensors") or ())):
-        return _recorded(True, q, k, v, *args, sinks=sinks, **options)
-    with torch._C._AutoDispatchBelowAutograd():
-        return torch.ops.fa_tune.attention_lse(q, k, v, *args, sinks=sinks, **options)
+_attention_autograd, _attention_lse_autograd = _recording(False), _recording(True)
 
 
 def refused(operator, sentence):
     """The operator's kernel for autograd where there is no gradient, and silence would be a trap."""
     def forward(*args, **named):
-        if wants_gradient(*args, *named.values()):
+        if wants_gradient(*args, *named.values(), *(named.get("buffer_tensors") or ())):
             raise _errors.NotSupported(sentence)
         with torch._C._AutoDispatchBelowAutograd():
             return operator(*args, **named)
