@@ -322,16 +322,15 @@ _trunc = _rounded(lambda x: _where(x < 0, _ceil(x), _floor(x)))
 _round = _rounded(lambda x: _floor(x + 0.5) - ((x - _floor(x) == 0.5) & (_floor(x) % 2 == 0)).int())  # half to even
 
 
+def _of_one(name):
+    return lambda x: x._one(name, "float")
+
+
+_exp, _log, _tanh, _sqrt = map(_of_one, ("exp", "log", "tanh", "sqrt"))
+
+
 def _sigmoid(x):
-    return 1 / (1 + (-x)._one("exp", "float"))
-
-
-def _exp(x):
-    return x._one("exp", "float")
-
-
-def _log(x):
-    return x._one("log", "float")
+    return 1 / (1 + _exp(-x))
 
 
 def _scaled(operator):
@@ -344,13 +343,13 @@ def _erf(x):
     t, made = 1 / (1 + 0.3275911 * abs(x)), 1.061405429
     for factor in (-1.453152027, 1.421413741, -0.284496736, 0.254829592, 0.0):
         made = made * t + factor
-    return _FUNCTIONS["sign"](x) * (1 - made * _exp(-(x * x)))
+    return _sign(x) * (1 - made * _exp(-(x * x)))
 
 
 def _gelu(x, approximate="none"):
     if approximate == "none":
         return 0.5 * x * (1 + _erf(x * math.sqrt(0.5)))
-    return 0.5 * x * (1 + (math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))._one("tanh", "float"))
+    return 0.5 * x * (1 + _tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
 def _softplus(x, beta=1, threshold=20):
@@ -376,8 +375,8 @@ def _dunder(name):
     return lambda a, b: getattr(_wrap(a, b.trace) if not isinstance(a, _Expr) else a, name)(b)
 
 
-def _of_one(name):
-    return lambda x: x._one(name, "float")
+def _sign(x):
+    return (x > 0).int() - (x < 0).int()
 
 
 _FUNCTIONS = {
@@ -385,19 +384,19 @@ _FUNCTIONS = {
     "clamp_min": _max, "clamp_max": _min, "abs": abs, "absolute": abs, "masked_fill": lambda x, mask, value: _where(mask, value, x),
     "div": _div, "divide": _div, "neg": lambda x: -x, "negative": lambda x: -x, "positive": lambda x: x, "clone": lambda x: x, "squeeze": lambda x: x,
     "floor": _floor, "ceil": _ceil, "trunc": _trunc, "fix": _trunc, "round": _round, "frac": lambda x: x - _trunc(x),
-    "fmod": lambda a, b: a - _div(a, b, "trunc") * b, "sign": lambda x: (x > 0).int() - (x < 0).int(), "sgn": lambda x: (x > 0).int() - (x < 0).int(),
+    "fmod": lambda a, b: a - _div(a, b, "trunc") * b, "sign": _sign, "sgn": _sign, "tanh": _tanh, "sqrt": _sqrt,
     "exp": _exp, "log": _log, "exp2": lambda x: _exp(x * math.log(2)), "expm1": lambda x: _exp(x) - 1, "log2": lambda x: _log(x) * (1 / math.log(2)),
     "log10": lambda x: _log(x) * (1 / math.log(10)), "log1p": lambda x: _log(1 + x), "sinh": lambda x: 0.5 * (_exp(x) - _exp(-x)),
     "cosh": lambda x: 0.5 * (_exp(x) + _exp(-x)), "logaddexp": lambda a, b: _max(a, b) + _log(1 + _exp(-abs(a - b))),
-    "square": lambda x: x * x, "rsqrt": lambda x: 1 / x._one("sqrt", "float"), "hypot": lambda a, b: (a * a + b * b)._one("sqrt", "float"),
+    "square": lambda x: x * x, "rsqrt": lambda x: 1 / _sqrt(x), "hypot": lambda a, b: _sqrt(a * a + b * b),
     "reciprocal": lambda x: 1 / x, "lerp": lambda a, b, weight: a + weight * (b - a), "addcmul": lambda a, b, c, value=1: a + value * b * c,
     "relu": lambda x, inplace=False: _max(x, 0), "relu6": lambda x, inplace=False: _clamp(x, 0, 6), "gelu": _gelu,
     "hardtanh": lambda x, min_val=-1.0, max_val=1.0, inplace=False: _clamp(x, min_val, max_val), "sigmoid": _sigmoid,
     "silu": lambda x, inplace=False: x * _sigmoid(x), "logsigmoid": lambda x: _min(x, 0) - _log(1 + _exp(-abs(x))),
-    "softplus": _softplus, "mish": lambda x, inplace=False: x * _softplus(x)._one("tanh", "float"), "softsign": lambda x: x / (1 + abs(x)),
+    "softplus": _softplus, "mish": lambda x, inplace=False: x * _tanh(_softplus(x)), "softsign": lambda x: x / (1 + abs(x)),
     "celu": lambda x, alpha=1.0, inplace=False: _elu(x, alpha, input_scale=1 / alpha), "selu": lambda x, inplace=False: _elu(x, 1.6732632423543772, scale=1.0507009873554805),
     "threshold": lambda x, threshold, value, inplace=False: _where(x > threshold, x, value), "hardshrink": lambda x, lambd=0.5: _where(abs(x) > lambd, x, 0.0),
-    "softshrink": lambda x, lambd=0.5: _FUNCTIONS["sign"](x) * _max(abs(x) - lambd, 0.0), "tanhshrink": lambda x: x - x._one("tanh", "float"),
+    "softshrink": lambda x, lambd=0.5: _sign(x) * _max(abs(x) - lambd, 0.0), "tanhshrink": lambda x: x - _tanh(x),
     "special_expit": _sigmoid, "erf": _erf, "special_erf": _erf, "nan_to_num": _nan_to_num,
     "hardsigmoid": lambda x, inplace=False: _clamp(x / 6 + 0.5, 0, 1), "hardswish": lambda x, inplace=False: x * _clamp(x / 6 + 0.5, 0, 1),
     "leaky_relu": lambda x, negative_slope=0.01, inplace=False: _where(x > 0, x, x * negative_slope),
@@ -413,7 +412,7 @@ _FUNCTIONS = {
     "full_like": lambda x, value, **__: _wrap(float(value) if x.kind == "float" else value, x.trace),
     "new_ones": lambda x, *_, dtype=None, **__: _wrap("bool" in str(dtype) or 1, x.trace),
     "new_zeros": lambda x, *_, dtype=None, **__: _wrap(0 if "bool" not in str(dtype) else False, x.trace),
-    **{name: _of_one(name) for name in ("tanh", "sqrt")}, **{name: _dunder("__%s__" % name) for name in ("and", "or", "xor", "lshift", "rshift", "floordiv")},
+    **{name: _dunder("__%s__" % name) for name in ("and", "or", "xor", "lshift", "rshift", "floordiv")},
     **{name: _dunder("__%s__" % operator) for name, operator in {
         "plus": "add", "minus": "sub", "mul": "mul", "multiply": "mul", "true_divide": "truediv", "floor_divide": "floordiv", "remainder": "mod", "pow": "pow", "eq": "eq", "ne": "ne", "lt": "lt",
         "le": "le", "gt": "gt", "ge": "ge", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le",
@@ -445,7 +444,7 @@ _sum = _folded(lambda a, b: a + b, _whole)
 def _norm(x, p=2, dim=None, keepdim=False, dtype=None, out=None):  # pylint: disable=unused-argument
     if p not in (2, "fro"):
         raise NotSupported("a score or mask cannot be computed by torch's norm but with p=2")
-    return _sum(x * x, dim, keepdim, dtype)._one("sqrt", "float")
+    return _sqrt(_sum(x * x, dim, keepdim, dtype))
 
 
 def _places(bounds, x, right):
