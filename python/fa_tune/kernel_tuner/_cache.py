@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._errors import ArgumentError
-from .util import NpEncoder, error_of
+from .util import NpEncoder, error_of, write_json
 
 
 class Cache:
@@ -52,9 +52,6 @@ class Cache:
         return list(self._entries.values())
 
     def write(self, device: Any, results: Mapping[str, Mapping[str, Any]]) -> None:
-        """Adds them to those that the file has; it appears whole or not at all."""
+        """Adds them to those that the file has."""
         told = {"device_name": device, **self._head, "cache": {**self._entries, **results}}
-        beside = "%s.%d" % (self.path, os.getpid())
-        with open(beside, "w", encoding="utf-8") as file:
-            json.dump(told, file, cls=NpEncoder, indent="")
-        os.replace(beside, self.path)
+        write_json(self.path, told, indent="")

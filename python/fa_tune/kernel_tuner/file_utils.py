@@ -2,13 +2,12 @@
 """The T4 files of a tune: its results, and where they were made."""
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .util import CompilationFailedConfig, InvalidConfig, NpEncoder
+from .util import CompilationFailedConfig, InvalidConfig, write_json
 
 _TIMES = {"compilation": "compile_time", "benchmark": "benchmark_time", "framework": "framework_time",
           "search_algorithm": "strategy_time", "validation": "verification_time"}
@@ -52,5 +51,4 @@ def _write(path: Any, told: Mapping[str, Any]) -> None:
     path = os.fspath(path)
     path += ".json" * (not path.endswith(".json"))
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(told, file, cls=NpEncoder)
+    write_json(path, told)

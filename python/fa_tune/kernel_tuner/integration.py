@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._errors import ArgumentError
-from .util import NpEncoder, get_objective_defaults
+from .util import get_objective_defaults, write_json
 
 
 def store_results(results_filename: Any, kernel_name: str, kernel_string: Any, tune_params: Mapping[str, Any], problem_size: Any,
@@ -38,8 +38,7 @@ def store_results(results_filename: Any, kernel_name: str, kernel_string: Any, t
     at = {"device_name": re.sub("[^0-9a-zA-Z]+", "_", env["device_name"].strip()), "problem_size": size}
     told["data"] = [one for one in told["data"] if {name: one[name] for name in at} != at] + [
         {**at, "tunable_parameters": {name: one[name] for name in tune_params}, objective: one[objective]} for one in good]
-    with open(results_filename, "w", encoding="utf-8") as file:
-        json.dump(told, file, cls=NpEncoder, indent="")
+    write_json(results_filename, told, indent="")
 
 
 def _text(source: str) -> str:

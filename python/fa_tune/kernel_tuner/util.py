@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .. import _core
 from .._errors import ArgumentError
 
 # Objectives of which more is better.
@@ -47,6 +49,11 @@ class NpEncoder(json.JSONEncoder):
         if hasattr(o, "tolist"):
             return o.tolist()
         return super().default(o)
+
+
+def write_json(path: Any, told: Mapping[str, Any], indent: str | None = None) -> None:
+    """The file is there whole, or as it was."""
+    _core.write_file(os.fspath(path), json.dumps(told, cls=NpEncoder, indent=indent).encode())
 
 
 def get_objective_defaults(objective: Any, objective_higher_is_better: bool | None) -> tuple[str, bool]:
