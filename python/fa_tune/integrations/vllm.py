@@ -35,14 +35,44 @@ def __getattr__(name):
     return FaTuneMLABackend
 
 
-class FaTuneBackend(AttentionBackend):
+def ready(config, kind, prompts, queries):
+    """Readies kernels of a kind of layer: of decoding with so many queries, of each kind of prompts, and of the batches that vLLM captures."""
+    model, scheduler = config.model_config, config.scheduler_config
+    for prompt in prompts:
+        _start.prepare("vllm", kind, prompt, most_batch=scheduler.max_num_seqs, most_keys=model.max_model_len,
+                       most_queries=scheduler.max_num_batched_tokens, queries=queries)
+    sizes = config.compilation_config.cudagraph_capture_sizes or ()  # of graphs, in tokens
+    batches = sorted({size // queries for size in sizes if 1 <= size // queries <= scheduler.max_num_seqs})
+    # vLLM captures decoding of the longest cache, and may have run shorter ones alone before
+    _start.find(kind, batches, queries, model.max_model_len)
+
+
+class Shared:
+    """What vLLM asks of both backends."""
     supported_dtypes = [torch.float16, torch.bfloat16]
-    supported_kv_cache_dtypes = ["auto", "float16", "bfloat16", "fp8", "fp8_e4m3"]
-    forward_includes_kv_cache_update = False
 
     @staticmethod
     def get_name():
         return "CUSTOM"
+
+    @staticmethod
+    def get_supported_kernel_block_sizes():
+        return [MultipleOf(16)]
+
+    @classmethod
+    def supports_compute_capability(cls, capability):
+        return capability.major >= 8
+
+    @classmethod
+    def supports_combination(cls, head_size, dtype, kv_cache_dtype, *_, **__):
+        if {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(kv_cache_dtype, dtype) != dtype:
+            return f"a cache of {kv_cache_dtype} needs queries of its type, not {dtype}"
+        return None
+
+
+class FaTuneBackend(Shared, AttentionBackend):
+    supported_kv_cache_dtypes = ["auto", "float16", "bfloat16", "fp8", "fp8_e4m3"]
+    forward_includes_kv_cache_update = False
 
     @staticmethod
     def get_impl_cls():
@@ -51,10 +81,6 @@ class FaTuneBackend(AttentionBackend):
     @staticmethod
     def get_builder_cls():
         return FaTuneMetadataBuilder
-
-    @staticmethod
-    def get_supported_kernel_block_sizes():
-        return [MultipleOf(16)]
 
     @staticmethod
     def get_kv_cache_shape(num_blocks, block_size, num_kv_heads, head_size, cache_dtype_str="auto"):
@@ -67,10 +93,6 @@ class FaTuneBackend(AttentionBackend):
     @classmethod
     def supports_head_size(cls, head_size):
         return head_size % 8 == 0 and head_size <= 512
-
-    @classmethod
-    def supports_compute_capability(cls, capability):
-        return capability.major >= 8
 
     @classmethod
     def supports_sliding_window(cls):
@@ -87,12 +109,6 @@ class FaTuneBackend(AttentionBackend):
     @classmethod
     def supports_per_head_quant_scales(cls):
         return True
-
-    @classmethod
-    def supports_combination(cls, head_size, dtype, kv_cache_dtype, *_, **__):
-        if {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(kv_cache_dtype, dtype) != dtype:
-            return f"a cache of {kv_cache_dtype} needs queries of its type, not {dtype}"
-        return None
 
 
 @dataclass
@@ -123,30 +139,23 @@ class FaTuneMetadataBuilder(AttentionMetadataBuilder):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
         if getattr(vllm_config.model_config, "rswa_window", None) is not None:
             raise NotImplementedError("fa_tune's backend has no window with a prefix that all see (rswa_window)")
-        model, scheduler = vllm_config.model_config, vllm_config.scheduler_config
         speculative = vllm_config.speculative_config
         drafts = getattr(speculative, "num_speculative_tokens", 0)
         self.reorder_batch_threshold = 1 + drafts  # vLLM puts sequences of up to so many queries in front
         # DFlash's drafts see one another, in layers that are not told apart from the model's here
         masks = [True] + [False] * str(getattr(speculative, "method", "")).startswith(("dflash", "dspark"))
-        # vLLM captures decoding of the longest cache, and may have run shorter ones alone before
-        sizes = vllm_config.compilation_config.cudagraph_capture_sizes or ()  # of graphs, in tokens
-        captured = sorted({size // (1 + drafts) for size in sizes if 1 <= size // (1 + drafts) <= scheduler.max_num_seqs})
         self.page, self.page_bytes = kv_cache_spec.block_size, 0  # bytes that a page's copy takes; 0: none are made
         # vLLM makes builders when weights are loaded and the cache is not there yet: tuning has memory
         for name in layer_names:
             impl = vllm_config.compilation_config.static_forward_context[name].impl
             for causal in masks:
-                kind = impl.problem(model.dtype, self.page, causal)
+                kind = impl.problem(vllm_config.model_config.dtype, self.page, causal)
                 prompts = [kind]
                 if kind["kv_dtype"] == "fp8" and not impl.sees_few_keys and torch.cuda.get_device_capability(device) == (9, 0):
                     prompts.append(dict(kind, kv_dtype="same"))
                     of_layer = self.page * kind["heads_kv"] * kind["head_dim"] * 6  # of fp8 and of the model's type
                     self.page_bytes = max(self.page_bytes, of_layer)
-                for prompt in prompts:
-                    _start.prepare("vllm", kind, prompt, most_batch=scheduler.max_num_seqs, most_keys=model.max_model_len,
-                                   most_queries=scheduler.max_num_batched_tokens, queries=1 + drafts)
-                _start.find(kind, captured, 1 + drafts, model.max_model_len)
+                ready(vllm_config, kind, prompts, 1 + drafts)
 
     def build(self, common_prefix_len, common_attn_metadata, fast_build=False):
         m = common_attn_metadata

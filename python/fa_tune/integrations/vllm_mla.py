@@ -8,21 +8,17 @@ from dataclasses import dataclass
 import torch
 from vllm.model_executor.layers.attention.mla_attention import (MLACommonBackend, MLACommonDecodeMetadata, MLACommonImpl, MLACommonMetadata,
                                                                 MLACommonMetadataBuilder, QueryLenSupport)
-from vllm.v1.attention.backend import AttentionCGSupport, AttentionType, MultipleOf
+from vllm.v1.attention.backend import AttentionCGSupport, AttentionType
 
 import fa_tune
 from . import _start, begin
+from .vllm import Shared, ready
 
 ROW_BYTES = 656  # of fp8_ds_mla
 
 
-class FaTuneMLABackend(MLACommonBackend):
-    supported_dtypes = [torch.float16, torch.bfloat16]
+class FaTuneMLABackend(Shared, MLACommonBackend):
     supported_kv_cache_dtypes = ["auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_ds_mla"]
-
-    @staticmethod
-    def get_name():
-        return "CUSTOM"
 
     @staticmethod
     def get_impl_cls():
@@ -33,10 +29,6 @@ class FaTuneMLABackend(MLACommonBackend):
         return FaTuneMLAMetadataBuilder
 
     @staticmethod
-    def get_supported_kernel_block_sizes():
-        return [MultipleOf(16)]
-
-    @staticmethod
     def get_kv_cache_shape(num_blocks, block_size, num_kv_heads, head_size, cache_dtype_str="auto"):
         return num_blocks, block_size, ROW_BYTES if cache_dtype_str == "fp8_ds_mla" else head_size
 
@@ -45,18 +37,12 @@ class FaTuneMLABackend(MLACommonBackend):
         return (1, 0, 2, 3) if include_num_layers_dimension else (0, 1, 2)
 
     @classmethod
-    def supports_compute_capability(cls, capability):
-        return capability.major >= 8
-
-    @classmethod
     def supports_combination(cls, head_size, dtype, kv_cache_dtype, *others):  # the last is the GPU's compute capability
-        if {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(kv_cache_dtype, dtype) != dtype:
-            return f"a cache of {kv_cache_dtype} needs queries of its type, not {dtype}"
         if kv_cache_dtype == "fp8_ds_mla" and (dtype != torch.bfloat16 or head_size != 576 or others[-1].major < 9):
             return "a cache of fp8_ds_mla needs bfloat16, a head size of 576 and Hopper or newer"
         if kv_cache_dtype in ("fp8", "fp8_e4m3") and head_size > 512:
             return f"a cache of {kv_cache_dtype} needs a head size of 512 or less: fp8_ds_mla is for 576"
-        return None
+        return super().supports_combination(head_size, dtype, kv_cache_dtype)
 
 
 @dataclass
@@ -75,14 +61,9 @@ class FaTuneMLAMetadataBuilder(MLACommonMetadataBuilder):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device, MLACommonMetadata)
         if self.dcp_world_size > 1:
             raise NotImplementedError("fa_tune's backend has no decode context parallelism")
-        model, scheduler, queries = vllm_config.model_config, vllm_config.scheduler_config, self.reorder_batch_threshold
-        sizes = vllm_config.compilation_config.cudagraph_capture_sizes or ()  # of graphs, in tokens
-        captured = sorted({size // queries for size in sizes if 1 <= size // queries <= scheduler.max_num_seqs})
         for name in layer_names:
-            kind = vllm_config.compilation_config.static_forward_context[name].impl.problem(model.dtype, kv_cache_spec.block_size)
-            _start.prepare("vllm", kind, None, most_batch=scheduler.max_num_seqs, most_keys=model.max_model_len,
-                           most_queries=scheduler.max_num_batched_tokens, queries=queries)
-            _start.find(kind, captured, queries, model.max_model_len)
+            impl = vllm_config.compilation_config.static_forward_context[name].impl
+            ready(vllm_config, impl.problem(vllm_config.model_config.dtype, kv_cache_spec.block_size), [None], self.reorder_batch_threshold)
 
     def _build_decode(self, block_table_tensor, seq_lens_device, max_seq_len, query_start_loc_cpu, query_start_loc_device, num_decode_tokens,
                       dcp_tot_seq_lens_device):
