@@ -298,7 +298,7 @@ def odd_arguments_are_refused_with_what_to_pass_instead():
         ("effort is 'cached'", fa_tune.policy, [3], {}), ("on_miss is 'raise'", fa_tune.policy, [], {"on_miss": 3}),
         ("report.txt: its ending names no format", fa_tune.report, ["report.txt"], {}),
         ("record is the path of a file", fa_tune.policy, [], {"record": 5}),
-        ("gpu is 'L4,', where a name between commas is missing", fa_tune.sweep, [[problem()]], {"gpu": "L4,"}),
+        *(("gpu is %r, where a name is missing" % name, fa_tune.sweep, [[problem()]], {"gpu": name}) for name in ("L4,", "", ["L4", ""])),
         ("gpu is the name", fa_tune.sweep, [[problem()]], {"gpu": "\udc80"}), ("seconds is a number, not nan", fa_tune.sweep, [[problem()]], {"seconds": float("nan")}),
         ("source is the path", fa_tune.tune_kernel, ["a\0b.cu"], {}), ("source is empty", fa_tune.tune_kernel, [""], {}),
         ("tune is a dict", fa_tune.tune_kernel, ["__global__ void f(int n) {}"], {"args": {"n": 1}, "tune": ["A"]}),

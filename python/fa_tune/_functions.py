@@ -195,13 +195,13 @@ def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[
 
 def _gpu_names(gpu: str | Iterable[str] | None) -> list[str | None]:
     """The names that are swept; None: the device here."""
-    if gpu is None or isinstance(gpu, str):
-        if gpu and not all(name.strip() for name in gpu.split(",")):
-            raise ArgumentError("gpu is %s, where a name between commas is missing: give \"L4,H100\"" % shown(gpu))
-        return [_engine.gpu_name(name) for name in gpu.split(",")] if gpu else [None]
-    names = list(gpu) if isinstance(gpu, Iterable) else [gpu]
+    if gpu is None:
+        return [None]
+    names = gpu.split(",") if isinstance(gpu, str) else list(gpu) if isinstance(gpu, Iterable) else [gpu]
     if not names or not all(isinstance(name, str) for name in names):
         raise ArgumentError("gpu is the name of a GPU's type, such as \"L4\", a list of names, or None, not %s" % shown(gpu))
+    if not all(name.strip() for name in names):
+        raise ArgumentError("gpu is %s, where a name is missing: give \"L4,H100\"" % shown(gpu))
     return list(dict.fromkeys(map(_engine.gpu_name, names)))
 
 
@@ -234,7 +234,7 @@ class _Filter:
     def check_names(self) -> None:
         """When nothing was found: a name that nobody knows is a mistake, not an empty choice."""
         if self.asked_gpu is not None:
-            _core.gpu(self.asked_gpu)[0]
+            _core.gpu(self.asked_gpu)
         if self.operation is not None:
             _core.fields_of(self.operation)
 
