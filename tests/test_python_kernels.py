@@ -850,7 +850,6 @@ def pytorch_itself_compiles_a_graph_with_the_operator():
             return self.compute(**words)
     _kernel_ops.define("fa_test::scaled", OnTheCpu(conv(), lambda inp, filter: inp[:3, :4] * filter.sum()))
 
-
     def add(y, x, a):
         y.add_(x, alpha=a)
     _kernel_ops.define("fa_test::axpy", OnTheCpu(axpy(), add))

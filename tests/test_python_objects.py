@@ -445,6 +445,7 @@ def what_is_forgotten_is_told_and_gone():
     tap.equal([one.as_dict() for one in gone], [one.as_dict() for one in would])
     tap.equal((gone.trials, gone.cubins, gone.bytes), (1, would.cubins, would.bytes))
     tap.has(repr(gone), "<forgot 1 winner: 1 trial and ")
+    tap.equal(repr(pickle.loads(pickle.dumps(gone))), repr(gone))
     tap.equal([one.problem for one in fa_tune.winners(seq=40)], [problem(40)])
     refused(fa_tune.ArgumentError, "everything=True", fa_tune.forget)
     refused(fa_tune.ArgumentError, "everything=True", lambda: fa_tune.forget(seq=None, dry_run=True))

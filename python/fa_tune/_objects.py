@@ -5,6 +5,7 @@ Times are in microseconds, as float; None is what is not known.
 """
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -194,6 +195,10 @@ class Forgotten(Winners):
         for name in ("trials", "cubins", "bytes"):
             setattr(self, name, counts[name])
         return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        counts = {name: getattr(self, name) for name in Forgotten.__annotations__}
+        return functools.partial(Forgotten, **counts), (tuple(self),)
 
     def _title(self) -> str:
         unread = ", and %s that cannot be read here" % counted(self.unread, "problem") if self.unread else ""
