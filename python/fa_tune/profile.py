@@ -124,8 +124,6 @@ def run_ncu(program, arguments):
                 text = file.read()
             os.unlink(log)
             document = read_document(done.stdout)
-            if "error" in document:
-                raise ProfileError("; ".join(document["error"]["sentences"]))
             launches = read_log(text)
             if launches and "config" in document:
                 return launches, document["config"]
@@ -141,10 +139,14 @@ def run_ncu(program, arguments):
 
 
 def read_document(text):
+    """What fa-tune --json says; an error's sentences are raised."""
     try:
-        return json.loads(text[text.index("{"):text.rindex("}") + 1])
+        document = json.loads(text[text.index("{"):text.rindex("}") + 1])
     except ValueError:
         return {}
+    if "error" in document:
+        raise ProfileError("; ".join(document["error"]["sentences"]))
+    return document
 
 
 def _share(part, whole):
@@ -235,12 +237,14 @@ def main(arguments):
             raise ProfileError("the program fa-tune is not here")
         launches, config = run_ncu(program, [*problem, "--config", own.config, "--trial-timeout", own.trial_timeout])
         explain = [program, "explain", *problem, "--json", "--quiet"]
-        space = read_document(subprocess.run(explain, stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout)
+        space = read_document(subprocess.run(explain, stdout=subprocess.PIPE, encoding="utf-8", check=False).stdout)
+        if "configs" not in space:
+            raise ProfileError("fa-tune explain lists no configs")
         for kernel, counted in launches:
             print("%s: %s" % (kernel, ", ".join("%s %.0f%%" % (words.replace("the ", ""), counted[metric])
                                                 for words, metric, _ in UNITS if counted[metric] is not None)))
         print(say(launches, config, space["configs"], space["gpu"]["sm_count"]) + ".")
-    except (ProfileError, subprocess.CalledProcessError) as error:
+    except ProfileError as error:
         print("fa_tune.profile: %s" % error, file=sys.stderr)
         return 1
     return 0
