@@ -101,6 +101,7 @@ def the_names_of_models_are_taken_as_people_write_them():
         told = plans(place, "deepseek-ai/DeepSeek-V3-0324", "batch=1")
         tap.equal({tuple(p.get(name) for name in ("heads_kv", "head_dim", "head_dim_v", "v_in_k")) for p in told},
                   {(128, 192, 128, None), (1, 576, 512, True)})
+        tap.has(told_of("--help"), "MODEL is a name, however it is written")
         for name, part in (("lama-3-8b", "did you mean llama-3-8b?"), ("phi-3", "did you mean phi-3-"),
                            ("mistral-7b", "did you mean mistral-7b-v0.1?"), ("xyzzy", "nor a config.json"),
                            ("deepseek-ai/DeepSeek-V3.2", "its sparse attention is not covered"),

@@ -116,6 +116,9 @@ def problems_of(layers, works, given):
 
 
 def main(arguments):
+    if {"-h", "--help"}.intersection(arguments):
+        print(__doc__)
+        return 0
     named = [word for word in arguments if word != "--training" and "=" not in word]
     if len(named) != 1 or named[0].startswith("-"):
         print(__doc__, file=sys.stderr)
