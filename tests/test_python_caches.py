@@ -643,7 +643,7 @@ def a_signed_file_carries_all_values_to_another_store():
         key = os.path.join(house.folder, ".config", "fa-tune", "caches.key")
         image = {"FA_TUNE_STORE": os.path.join(house.folder, "image.db"), "FA_TUNE_CACHES_KEY": os.path.join(house.folder, "image.key")}
         tap.has(house.caches("unpack", "values", code=1, **image), "not signed by the key in " + image["FA_TUNE_CACHES_KEY"])
-        tap.has(house.caches("unpack", "values", "--key", key, **image), "3 values of values are in the store")
+        tap.has(house.caches("unpack", "values", "--key", key, **image), "3 values of values went into the store")
         few = "from fa_tune.caches import __main__ as m\nm.MOST = 1000\nprint(m.main(['unpack', 'values']))"
         tap.equal(house.says(few, quiet=False), ("1", "fa_tune.caches: values holds more than 1000 bytes of values: nothing is taken\n"))
         house.env.update(image)
@@ -698,7 +698,7 @@ def the_page_of_it_works_as_it_is_pasted():
         tap.equal(pasted(blocks[0][1]), "TRITON_CACHE_MANAGER FileCacheManager\n")
         house.says("import torch; torch.compile = lambda model, mode: model; model = 1\n", blocks[1][1])
         tap.equal(pasted(blocks[2][1]), "HELION_REMOTE_CACHE_BACKEND RemoteCacheBackend\n")
-        tap.has(pasted(blocks[3][1]), "1 values in values.fav: ")
+        tap.has(pasted(blocks[3][1]), "1 value in values.fav: ")
 
 
 # ---- the real Triton ----

@@ -11,6 +11,7 @@ import time
 from .. import _core
 from .._errors import Error
 from .._functions import _spelled
+from .._tables import counted
 from . import _folder, _values
 
 MAGIC = b"fa-tune values 1\n"
@@ -23,7 +24,7 @@ def pack(path):
     values = [json.dumps([*row[:5], len(data)]).encode() + b"\n" + data for row, data in rows if data is not None]
     body = lzma.compress(b"".join(values))
     _core.write_file(path, MAGIC + hmac.digest(_values.secret(), body, hashlib.sha256) + body)
-    return "%d values in %s: %d bytes, signed by the key in %s" % (len(values), path, len(MAGIC) + 32 + len(body), _values.key_path())
+    return "%s in %s: %d bytes, signed by the key in %s" % (counted(len(values), "value"), path, len(MAGIC) + 32 + len(body), _values.key_path())
 
 
 def unpack(path, key):
@@ -42,7 +43,7 @@ def unpack(path, key):
         at = line + 1 + size
         _values.keep(tuple(row), rest[line + 1:at])
         count += 1
-    return "%d values of %s are in the store" % (count, path)
+    return "%s of %s went into the store" % (counted(count, "value"), path)
 
 
 def chosen(gpu):
@@ -59,11 +60,11 @@ def listed(rows, as_json):
     lines = [(*(text if text.isprintable() else ascii(text) for text in row[1:4]),
               time.strftime("%Y-%m-%d %H:%M", time.localtime(row[5])), "%d bytes" % row[6]) for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines)]
-    return "\n".join(["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines] + [counted(rows)])
+    return "\n".join(["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines] + [_size(rows)])
 
 
-def counted(rows):
-    return "%d value%s of other tuners, %d bytes" % (len(rows), "" if len(rows) == 1 else "s", sum(row[6] for row in rows))
+def _size(rows):
+    return "%s of other tuners, %d bytes" % (counted(len(rows), "value"), sum(row[6] for row in rows))
 
 
 def remove(rows, dry_run):
@@ -71,7 +72,7 @@ def remove(rows, dry_run):
         _core.keep(*row[:5], None)
     if rows and not dry_run:
         _core.forget(lambda problem: False, False)  # forgets no problem, and makes the store's file smaller
-    return ("would forget " if dry_run else "forgot ") + counted(rows)
+    return ("would forget " if dry_run else "forgot ") + _size(rows)
 
 
 def main(arguments):
