@@ -17,9 +17,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from . import _core
-from ._errors import ArgumentError, DtypeError, Error, ShapeError, TensorError
+from ._errors import ArgumentError, DtypeError, Error, ShapeError, TensorError, shown
 from ._fingerprint import fingerprint, is_sure, on_host
-from ._problem import shown
 
 GIVEN, ANSWERED = 1, 2  # as python/_core/cases.c
 INTEGERS = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q"}

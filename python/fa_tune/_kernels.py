@@ -222,7 +222,7 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
               several, for inputs that are arrays. None: the configs must agree with one another, and the winner is not proved
     rtol, atol   how far outputs may be from the answer (1e-5 of fp32 and four steps of f16, also of the output's largest element)
     flops, bytes, work   what a launch does, for reports; and for a model of it (docs/your-own-kernel.md)
-    launches  one to four of {"kernel", "block", "cooperative", "grid", "shared_memory", "work"} in place of these arguments, in
+    launches  one to five of {"kernel", "block", "cooperative", "grid", "shared_memory", "work"} in place of these arguments, in
               the order in which they run; "arguments" of one names those that its kernel takes, and "when" leaves it out
     include   folders of files that the source includes, from the source's own on
     options   of NVRTC, as in ("-std=c++20", "-use_fast_math")
