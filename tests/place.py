@@ -26,6 +26,7 @@ L4 = "device name=NVIDIA_L4 sm=89 sms=58\n"
 FAST = "time BLOCK_M=128 40\ntime BLOCK_M=64 60\n"  # for TWO
 DEADLINE = 240  # seconds until something that never comes is given up
 TINY = ["--batch", "1", "--heads", "1"]
+FOUR = ["sweep", "--seq", "64,128", "--causal", "both", *TINY]
 SMALL = ["--seq", "128", *TINY]
 
 cubins = {}  # a space -> a store's bytes

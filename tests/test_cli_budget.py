@@ -5,9 +5,7 @@ import json
 import re
 
 import tap
-from place import FAST, L4, TINY, Place
-
-FOUR = ["sweep", "--seq", "64,128", "--causal", "both", *TINY]
+from place import FAST, FOUR, L4, TINY, Place
 
 
 def a_trial_budget_stops_between_trials_and_a_larger_one_goes_on():

@@ -6,9 +6,7 @@ import sqlite3
 import subprocess
 
 import tap
-from place import DEADLINE, FAST, L4, TINY, TWO, Place
-
-FOUR = ["sweep", "--seq", "64,128", "--causal", "both", *TINY]
+from place import DEADLINE, FAST, FOUR, L4, TINY, TWO, Place
 
 
 def a_sweep_tells_each_problem_and_shares_cubins_between_them():
