@@ -205,8 +205,9 @@ def load_stored(engine, kinds, seconds):
             if time.monotonic() - begun >= seconds:
                 return say("%s starts without some stored kernels: loading them takes longer than %.0f s" % (engine, seconds))
             _engine.kernel(problem, None, "cached", False)
-        except Error:  # of another GPU, say: others serve
-            pass
+        except Error as error:
+            if not is_a_miss(error):  # as a winner of another GPU is
+                say("%s starts without a stored kernel: %s" % (engine, error))
 
 
 def say(sentence):
