@@ -88,6 +88,6 @@ def gradients(d_o, q, k, v, o, lse, error, causal=False, scale=None, layout="bhs
         made = torch.ops.aten._flash_attention_backward(
             *(x if x.stride(3) == 1 else x.contiguous() for x in tensors), lse, None, None, sq, sk, 0.0,
             bool(causal) and causal != "none", unread, unread[0], scale=scale)
-    except (AttributeError, RuntimeError):  # this GPU, this head_dim, this build of PyTorch
-        raise error from None
+    except (AttributeError, RuntimeError) as refusal:  # this GPU, this head_dim, this build of PyTorch; or no memory is left
+        raise error from refusal
     return tuple(x if layout == "bshd" else x.transpose(1, 2) for x in made)
