@@ -27,8 +27,8 @@ MOST_THREADS = 1024  # of a block
 
 # What became of a config that has no time; of a status that is not here it was not tried, or is outside of the space.
 FAILED = {"compile-failed": CompilationFailedConfig, "compile-timeout": CompilationFailedConfig, "spills": CompilationFailedConfig,
-           "cubin": CompilationFailedConfig, "budget": InvalidConfig, "registers": InvalidConfig,
-           **dict.fromkeys(("wrong", "other-bits", "timeout", "load-failed", "launch-failed", "crashed", "out-of-memory"), RuntimeFailedConfig)}
+          "cubin": CompilationFailedConfig, "budget": InvalidConfig, "registers": InvalidConfig,
+          **dict.fromkeys(("wrong", "other-bits", "timeout", "load-failed", "launch-failed", "crashed", "out-of-memory"), RuntimeFailedConfig)}
 
 
 def is_array(value: Any) -> bool:

@@ -40,15 +40,17 @@ class Traced:
     def __bool__(self) -> bool:
         return self.path.decide(str(self))
 
-    def __ceil__(self) -> Traced:
+    def _divided(self, form: str) -> Traced:
+        """The division of whole numbers that the form has."""
         if "." in self.over + (self.under or ""):
             raise TypeError("whether a placeholder is a whole number is not known")
-        return self if self.under is None else Traced(self.path, "ceil_div(%s, %s)" % (self.over, self.under))
+        return self if self.under is None else Traced(self.path, form % (self.over, self.under))
+
+    def __ceil__(self) -> Traced:
+        return self._divided("ceil_div(%s, %s)")
 
     def __floor__(self) -> Traced:
-        if "." in self.over + (self.under or ""):
-            raise TypeError("whether a placeholder is a whole number is not known")
-        return self if self.under is None else Traced(self.path, "(%s // %s)" % (self.over, self.under))
+        return self._divided("(%s // %s)")
 
     ceil, floor = __ceil__, __floor__  # for NumPy
 
