@@ -129,6 +129,7 @@ def best_kernel(problem: ProblemLike | None = None, *, device: int | None = None
     head_dim), k and v (batch, heads_kv, seq_k, head_dim) for "bhsd".
 
     effort    as in fa_tune.policy(), whose effort is the default
+    device, progress   as in tune()
 
     `answer` is the kernel's fa_tune.Answer. Raises as tune() does.
     """

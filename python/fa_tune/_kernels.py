@@ -234,6 +234,8 @@ def tune_kernel(source: str | os.PathLike[str], *, args: Mapping[str, Any] | Non
     gpu       a GPU's type that need not be here ("A100"): everything is compiled for it, and nothing is run. What is returned has
               .answer and .configs, with registers, spills and blocks per SM, and cannot be called. Without `work` no model has
               a time, and the answer, the default config, is "unranked"
+    device, effort, progress   as in fa_tune.tune()
+    name      the operation's; None: the kernel's, or the file's
     at        sizes other than those of `args`, for this call
 
     A file NAME.cu whose head has the specification needs no other argument: tune_kernel("conv2d.cu", w=4096). Without `args`, an

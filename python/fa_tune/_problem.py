@@ -132,6 +132,7 @@ class Problem:
     layout       "bhsd" or "bshd": the order of dimensions while measuring ("bhsd")
     lse          True: also write the log-sum-exp (False)
     unaligned    True: pointers or strides need not be multiples of 16 bytes (False)
+    window, page, score and others: docs/serving.md, "Fields of the problem"
     operation    the name of another operation, whose fields are then given by their own names
 
     Fields are attributes, seq and heads too where they say it all, and those of another operation are read as problem["rows"].
