@@ -111,54 +111,45 @@ class GridFields(TypedDict, total=False):
     buffers: str | Sequence[str]
 
 
-class AttentionOptions(TypedDict, total=False):
-    """What attention() takes by keyword, but out and return_lse."""
-
+class _Options(TypedDict, total=False):
     causal: Causal | None
-    scale: float | None
-    layout: Layout | None
-    stream: Any
-    window: tuple[int, int] | None
     softcap: float | None
     sinks: Tensor | None
-    cu_seqlens_q: Tensor | None
-    cu_seqlens_k: Tensor | None
-    max_seqlen_q: SupportsIndex | None
-    max_seqlen_k: SupportsIndex | None
-    seqused_k: Tensor | None
     block_table: Tensor | None
-    q_scale: Tensor | None
-    k_scale: Tensor | None
-    v_scale: Tensor | None
+    max_seqlen_k: SupportsIndex | None
+    stream: Any
     batch_invariant: bool
     mean_q: SupportsIndex
     mean_k: SupportsIndex
     score: str | Callable[..., Any] | None
     mask: str | Callable[..., Any] | None
     buffers: Mapping[str, Any] | None
+
+
+class AttentionOptions(_Options, total=False):
+    """What attention() takes by keyword, but out and return_lse."""
+
+    scale: float | None
+    layout: Layout | None
+    window: tuple[int, int] | None
+    cu_seqlens_q: Tensor | None
+    cu_seqlens_k: Tensor | None
+    max_seqlen_q: SupportsIndex | None
+    seqused_k: Tensor | None
+    q_scale: Tensor | None
+    k_scale: Tensor | None
+    v_scale: Tensor | None
     dropout_p: float
     dropout_seed: Any
 
 
-class _ServingOptions(TypedDict, total=False):
+class _ServingOptions(_Options, total=False):
     softmax_scale: float | None
-    causal: Causal | None
     window_size: Sequence[int] | None
-    softcap: float | None
-    block_table: Tensor | None
-    max_seqlen_k: SupportsIndex | None
     s_aux: Tensor | None
-    sinks: Tensor | None
     q_descale: Tensor | None
     k_descale: Tensor | None
     v_descale: Tensor | None
-    stream: Any
-    batch_invariant: bool
-    mean_q: SupportsIndex
-    mean_k: SupportsIndex
-    score: str | Callable[..., Any] | None
-    mask: str | Callable[..., Any] | None
-    buffers: Mapping[str, Any] | None
     # of flash-attn: these change nothing
     num_splits: Any
     scheduler_metadata: Any
