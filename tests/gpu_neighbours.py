@@ -25,6 +25,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 
 import fa_tune  # noqa: E402
+import gpu_calls  # noqa: E402
 
 try:
     from vllm_flash_attn.flash_attn_interface import flash_attn_varlen_func as fa3  # as vLLM ships it
@@ -117,34 +118,12 @@ class Case:
                                         max_seqlen_k=max(self.k_lengths), **lengths, **words)
 
     def expected(self):
-        right, at, (hq, hk) = [], 0, self.heads
-        q_rows = self.q.reshape(-1, hq, self.dim)
-        for b, (nq, nk) in enumerate(zip(self.q_lengths, self.k_lengths)):
-            q = q_rows[at:at + nq].float()
-            at += nq
-            k, v = (keys[b].float().repeat_interleave(hq // hk, 1) for keys in self.keys)
-            stands = torch.arange(nq, device="cuda")[:, None] + nk - nq
-            key = torch.arange(nk, device="cuda")[None]
-            hidden = torch.zeros(nq, nk, device="cuda", dtype=torch.bool)
-            if self.causal:
-                hidden |= key > stands
-            if self.window:
-                left, right_ = self.window
-                hidden |= (key < stands - left) if left >= 0 else False
-                hidden |= (key > stands + right_) if right_ >= 0 else False
-            rows = []
-            for first in range(0, hq, 8):  # some heads at a time
-                part = slice(first, first + 8)
-                scores = torch.einsum("qhd,khd->hqk", q[:, part], k[:, part]) / self.dim ** 0.5
-                if self.softcap:
-                    scores = self.softcap * torch.tanh(scores / self.softcap)
-                scores = scores.masked_fill(hidden, -torch.inf)
-                lse = torch.logsumexp(scores, 2, keepdim=True) if nk else scores.sum(2, keepdim=True) - torch.inf
-                if self.sinks is not None:
-                    lse = torch.logaddexp(lse, self.sinks[part, None, None])
-                weights = torch.where(lse.isinf(), 0.0, torch.exp(scores - lse))
-                rows.append(torch.einsum("hqk,khd->qhd", weights, v[:, part]))
-            right.append(torch.cat(rows, 1))
+        case = {"causal": self.causal, "window": self.window, "softcap": self.softcap, **dict.fromkeys(("scale", "score", "mask", "dropout"))}
+        right, at = [], 0
+        for b, (n, k, v) in enumerate(zip(self.q_lengths, *self.keys)):
+            q = self.q.reshape(-1, *self.q.shape[-2:])[at:at + n]
+            right.append(gpu_calls.attend(case, b, *(x.float().transpose(0, 1) for x in (q, k, v)), self.sinks, {}, None)[0].transpose(0, 1))
+            at += n
         return torch.cat(right).view(self.q.shape)
 
     def wrong_rows(self, out):
