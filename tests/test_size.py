@@ -28,7 +28,7 @@ BUDGET = {
     "src/report": 668,
     "C": 46865,
     "C files": 138,
-    "tests": 51710,
+    "tests": 51688,
     "public functions": 69,
 }
 MERGED = {"src/snippet", "src/sources"}  # these took other rooms in: their budgets count from then on
