@@ -274,7 +274,7 @@ def odd_arguments_are_refused_with_what_to_pass_instead():
         (one, fa_tune.kernel, [3], {}), (one, fa_tune.sweep, [[3]], {}), ("nothing to sweep", fa_tune.sweep, [[]], {}),
         ("not 'cuda:0'", fa_tune.kernel, [problem()], {"device": "cuda:0"}),
         ("from 0 on", fa_tune.tune, [problem()], {"device": 1 << 40}),
-        ("progress is a function", fa_tune.tune, [problem()], {"progress": 3}),
+        *(("progress is a function", call, [one], {"progress": 3}) for call, one in ((fa_tune.tune, problem()), (fa_tune.sweep, [problem()]))),
         ("gpu is the name", fa_tune.sweep, [[problem()]], {"gpu": [4]}),
         ("seconds is a number", fa_tune.tune, [problem()], {"seconds": "30m"}),
         ("memory is a whole number, not '8G'", fa_tune.tune, [problem()], {"memory": "8G"}),

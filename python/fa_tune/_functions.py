@@ -181,7 +181,7 @@ def sweep(problems: Iterable[ProblemLike] | None = None, *, gpu: str | Iterable[
            "plan": "%s from Python" % counted(len(problems), "problem"), "again": flag("again", again),
            "effort": effort or "measure", "budget": {name: value for name, value in budget.items() if value is not None},
            **{name: value for name, value in search.items() if value is not None}}
-    line = sweep_on_stderr() if progress in (None, True) else None
+    line = sweep_on_stderr() if _engine.reporter(progress) is None else None
 
     def on_event(event: dict[str, Any]) -> None:
         item = items[event["index"]]
