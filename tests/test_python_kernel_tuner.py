@@ -168,14 +168,14 @@ def a_second_run_takes_what_the_cache_file_has():
         again, told = kept(cache="kept.json", metrics={"more": "2 * time"})
         tap.equal([(one["THREADS"], one["more"]) for one in again], [(one["THREADS"], 2 * one["time"]) for one in first])
         tap.equal(told["best_config"]["time"], env["best_config"]["time"])
-        tap.equal(len(kept(strategy="random_sample", strategy_options={"max_fevals": 4})[0]), 6)
-        tap.equal(len(kept(tunables={"THREADS": [64], "PER_THREAD": [1, 2]})[0]), 2)
+        tap.equal([len(kept(**more)[0]) for more in ({"strategy": "random_sample", "strategy_options": {"max_fevals": 4}}, {"tunables": {"THREADS": [64], "PER_THREAD": [1, 2]}})], [6, 2])
         tap.equal(len(json.loads(tap.read("kept.json"))["cache"]), 6)
         for what, words in (("kernel_name", {"kernel": "other"}), ("problem_size", {"size": 65}), ("tune_params_keys", {"tunables": {**TUNE, "X": [1]}})):
             refused(fa_tune.ArgumentError, "is of another tune: its " + what, by=functools.partial(kept, **words))
     for text in (tap.read("kept.json")[:70], "", "[1]", '{"cache": 1}', "\0"):  # torn, and of others
         wrote("torn.json", text)
         refused(fa_tune.ArgumentError, "torn.json is no cache file of Kernel Tuner's", by=functools.partial(kept, cache="torn"))
+        refused(fa_tune.ArgumentError, "torn.json is no file that", by=lambda: kernel_tuner.store_results("torn.json", "axpy", AXPY, TUNE, 64, first, env))
         tap.equal(tap.read("torn.json"), text)
     told = json.loads(tap.read("kept.json"))
     for key in list(told["cache"])[3:]:

@@ -27,8 +27,7 @@ def store_results(results_filename: Any, kernel_name: str, kernel_string: Any, t
     if isinstance(kernel_string, str) and kernel_string:
         told["kernel_string"] = _text(kernel_string)
     if os.path.exists(results_filename):
-        with open(results_filename, encoding="utf-8") as file:
-            told = json.load(file)
+        told = _results_in(results_filename)
         for name, mine in (("kernel_name", kernel_name), ("objective", objective)):
             if told.get(name) != mine:
                 raise ArgumentError("%s has results of another %s, %s" % (results_filename, name, told.get(name)))
@@ -39,6 +38,17 @@ def store_results(results_filename: Any, kernel_name: str, kernel_string: Any, t
     told["data"] = [one for one in told["data"] if {name: one[name] for name in at} != at] + [
         {**at, "tunable_parameters": {name: one[name] for name in tune_params}, objective: one[objective]} for one in good]
     write_json(results_filename, told, indent="")
+
+
+def _results_in(path: Any) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            told: dict[str, Any] = json.load(file)
+        if {"kernel_name", "objective", "tunable_parameters", "data"} <= told.keys():
+            return told
+    except (ValueError, AttributeError):  # no JSON, no object
+        pass
+    raise ArgumentError("%s is no file that store_results() has written" % path)
 
 
 def _text(source: str) -> str:
