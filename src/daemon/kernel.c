@@ -49,12 +49,12 @@ enum {
     REQUEST_MAX = 4096 /* larger ones are looked up each time */
 };
 
-/* FNV-1a */
 static uint64_t hash_of(const fa_buf *request)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < request->size; i++)
-        hash = (hash ^ (unsigned char)request->data[i]) * 0x100000001b3u;
+    unsigned char digest[FA_HASH_BYTES];
+    uint64_t hash;
+    fa_hash_raw(request->data, request->size, digest);
+    memcpy(&hash, digest, sizeof hash);
     return hash;
 }
 
