@@ -9,8 +9,8 @@
  */
 #include "bench.h"
 
-#include "call.h"
 #include "buf.h"
+#include "call.h"
 #include "op.h"
 #include "prover.h"
 #include "trial.h"

@@ -7,9 +7,9 @@
  */
 #include "prover.h"
 
+#include "buf.h"
 #include "call.h"
 #include "error.h"
-#include "buf.h"
 #include "problem.h"
 
 #include <math.h>

@@ -4,8 +4,8 @@
  */
 #include "problem.h"
 
-#include "error.h"
 #include "buf.h"
+#include "error.h"
 #include "json.h"
 #include "trial.h"
 

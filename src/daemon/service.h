@@ -9,8 +9,8 @@
 #ifndef FA_DAEMON_SERVICE_H
 #define FA_DAEMON_SERVICE_H
 
-#include "fa_tune.h"
 #include "buf.h"
+#include "fa_tune.h"
 #include "http.h"
 #include "options.h"
 

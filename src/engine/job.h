@@ -9,8 +9,8 @@
 #define FA_ENGINE_JOB_H
 
 #include "bench.h"
-#include "cubin.h"
 #include "buf.h"
+#include "cubin.h"
 #include "lookup.h"
 #include "nvrtc.h"
 #include "pool.h"

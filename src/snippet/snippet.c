@@ -5,8 +5,8 @@
  */
 #include "snippet.h"
 
-#include "error.h"
 #include "buf.h"
+#include "error.h"
 #include "operation.h"
 #include "trial.h"
 

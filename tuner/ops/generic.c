@@ -7,9 +7,9 @@
  */
 #include "op.h"
 
+#include "buf.h"
 #include "cubin.h"
 #include "error.h"
-#include "buf.h"
 #include "json.h"
 #include "operation.h"
 #include "problem.h"

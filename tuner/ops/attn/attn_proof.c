@@ -6,8 +6,8 @@
 #include "attn_proof.h"
 
 #include "attn_launch.h"
-#include "error.h"
 #include "buf.h"
+#include "error.h"
 #include "snippet.h"
 #include "trial.h"
 
