@@ -59,8 +59,7 @@ typedef enum fa_store_mode {
 /* What serves in a server's place while that does not answer: at the opening, after a lost connection that nobody
  * mends within seconds, and for a minute at a time. Never within a change. */
 typedef struct fa_store_spare {
-    const char
-        *file; /* these live as long as the store; NULL: nothing does, and calls fail with FA_EIO */
+    const char *file; /* lives as long as the store; NULL: no file, and calls fail with FA_EIO */
     void (*note)(void *context, const char *sentence); /* why it serves from now on; may be NULL */
     void *context;
 } fa_store_spare;
@@ -292,8 +291,7 @@ typedef struct fa_sweep_entry {
     const fa_sweep_item *items;
     int32_t count;
     bool restart; /* an earlier sweep of the key is forgotten first */
-    const char
-        *request; /* how its items are to be tuned, in less than FA_QUEUE_REQUEST_MAX bytes */
+    const char *request; /* how its items are tuned, in less than FA_QUEUE_REQUEST_MAX bytes */
 } fa_sweep_entry;
 
 /* Enters the sweep of a key with its items, or comes back to it: its plan and budget become

@@ -251,8 +251,7 @@ int fa_templates_open(const char *directory, fa_templates **ret_templates, fa_di
     memcpy(templates->file, fa_templates_builtin,
            (size_t)templates->count * sizeof *templates->file);
     templates->builtin = directory == NULL;
-    bool changes =
-        directory == NULL; /* it brings a family of its own, or a part of a built-in one */
+    bool changes = directory == NULL; /* by a family of its own, or a part of a built-in one */
     int rc = 0, found = 0;
     if (directory != NULL && (rc = read_files(templates, directory, NULL, &found, diag)) != 0)
         fa_fail_in(diag, rc, "template directory %s", directory);

@@ -24,16 +24,15 @@ typedef enum fa_sweep_event {
     FA_SWEEP_ITEM_TUNES = 1, /* `tune` is set; at least every 100 ms */
     FA_SWEEP_ITEM_ENDS = 2,  /* done, with its answer, or failed, with its reason */
     FA_SWEEP_ITEM_KNOWN = 3, /* an earlier run, or another process, has done it */
-    FA_SWEEP_IDLE =
-        4 /* of a worker: nothing to do, or the server does not answer, as `reason` says */
+    FA_SWEEP_IDLE = 4,       /* of a worker: nothing to do, or no server, as `reason` says */
 } fa_sweep_event;
 
 typedef struct fa_sweep_progress {
     fa_sweep_event event;
     const fa_sweep *sweep; /* counts and spending as they stand; NULL: a worker's */
     int32_t index;         /* of the item */
-    const fa_sweep_item *
-        item; /* at its end: done, failed, or pending: handed back, or compiled where there is an answer */
+    /* At its end: done, failed, or pending: handed back, or compiled where there is an answer. */
+    const fa_sweep_item *item;
     const fa_progress *tune;
     const fa_answer *answer; /* of an item that is done or compiled */
     const char *reason;      /* of FA_SWEEP_IDLE, or "" */

@@ -336,8 +336,7 @@ typedef struct fa_checked_kernel {
     int32_t parameter_bytes;
     const char *fault; /* ""; or why it did not compile, or does not take what it is passed */
     const char *log;   /* the compiler's, of the source's first kernel; "" */
-    const char *
-        left_out; /* what of the source the compiler does not see: host functions, headers, "main in line 7\n" each; "" */
+    const char *left_out; /* "main in line 7\n" for each part that the compiler does not see; "" */
 } fa_checked_kernel;
 /* Compiles the answer and the default config of each family that serves the problem, for a GPU that need not be here, and
  * compares them with what the operation says that kernels take. Nothing is looked up or stored. Returns 0

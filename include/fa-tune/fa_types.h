@@ -422,8 +422,9 @@ typedef struct fa_tensor_arg {
 typedef struct fa_args {
     size_t size;   /* sizeof(fa_args) */
     int32_t count; /* of the arguments */
-    const void *const *
-        at; /* at[i]: the fa_tensor_arg of argument i, or its number in its dtype, or, of "a buffer" that is no output, the fa_attn_buffer; NULL: not needed */
+    /* at[i]: the fa_tensor_arg of argument i, or its number in its dtype, or, of "a buffer" that is no output, the
+     * fa_attn_buffer; NULL: not needed */
+    const void *const *at;
     void *workspace; /* as in fa_attn_args */
     size_t workspace_bytes;
 } fa_args;

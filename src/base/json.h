@@ -122,8 +122,7 @@ typedef struct fa_member {
     unsigned rules;
     size_t offset, size;
     int64_t least, most; /* most 0: the largest that the kind takes */
-    const char
-        *known_by; /* the key of a number of its table: while that is not above 0, this is null */
+    const char *known_by;     /* a number of its table: while that is not above 0, this is null */
     const char *const *names; /* of a choice's values from 0 on, and NULL */
     const struct fa_member *members;
     cJSON *(*write)(const void *member); /* NULL: out of memory */

@@ -65,8 +65,7 @@ typedef struct fa_field {
     bool required;                    /* has no default and follows nothing */
     /* For people. */
     const char *label; /* "D" makes "D 64" */
-    const char *
-        words; /* "sequence length, of the queries": what is behind the first of ,;:( is for its help alone */
+    const char *words; /* "sequence length, of the queries": help alone has what follows ,;:( */
     bool quiet;        /* told only where it is not the default */
 } fa_field;
 

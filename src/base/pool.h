@@ -60,8 +60,7 @@ typedef struct fa_loop {
     uint64_t next_tick_ns;
     void (*tick)(void *context);
     void (*before_wait)(void *context); /* before each wait; NULL: nothing */
-    pthread_mutex_t *
-        held; /* by the thread of the loop, which lets go of it during the wait itself; NULL: none */
+    pthread_mutex_t *held; /* by the loop's thread, but not while it waits; NULL: none */
     void *context;
 } fa_loop;
 

@@ -50,8 +50,7 @@ int cli_interrupted(void)
 /* ---- lines ----------------------------------------------------------------------------------*/
 void cli_progress_init(cli_progress *progress, const cli_options *options)
 {
-    const char *term =
-        getenv("TERM"); /* a terminal that takes no escapes gets lines, as a file does */
+    const char *term = getenv("TERM"); /* without escapes it gets lines, as a file does */
     *progress = (cli_progress){
         .rows = !options->quiet && !options->no_progress,
         .notes = !options->quiet,

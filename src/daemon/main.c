@@ -229,8 +229,7 @@ static int serve(struct program *program)
     uv_signal_start(&program->on_term, stop, SIGTERM);
     uv_signal_start(&program->on_int, stop, SIGINT);
     serve_log("level=info event=ready");
-    if (program->settings.options.serve
-            .page) { /* a browser sends the fragment, which has the token, to no server */
+    if (program->settings.options.serve.page) { /* a browser sends the token behind # nowhere */
         const char *where = program->listener[program->listeners - 1].where;
         printf("http://%s/#%s\n", where + strlen("tcp:"), program->settings.token);
         fflush(stdout);

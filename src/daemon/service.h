@@ -82,8 +82,7 @@ enum { SERVE_TOKEN_MAX = 512 };
 typedef struct serve_settings {
     cli_options options;
     char token[SERVE_TOKEN_MAX + 1]; /* "": none */
-    unsigned char
-        token_hash[FA_HASH_BYTES]; /* compared whole, so that comparing takes constant time */
+    unsigned char token_hash[FA_HASH_BYTES]; /* compared whole, in constant time */
 } serve_settings;
 
 /* FA_EINVAL with a sentence. Texts point into the arguments. */

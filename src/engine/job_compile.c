@@ -632,8 +632,8 @@ static bool is_of_source(const fa_job *job, int index, int i)
 static void lost(fa_job *job, int index, const char *text, fa_child_end end)
 {
     bool late = end == FA_CHILD_TIMED_OUT;
-    bool first_crash = end == FA_CHILD_DIED && fa_job_attempt(job, index)->retries ==
-                                                   0; /* NVRTC dies of want of memory, too */
+    /* NVRTC dies of want of memory, too. */
+    bool first_crash = end == FA_CHILD_DIED && fa_job_attempt(job, index)->retries == 0;
     if (end == FA_CHILD_SHORT) {
         ran_short(job, index, text);
     } else if ((end == FA_CHILD_KILLED || first_crash) && fa_job_may_retry(job, index)) {

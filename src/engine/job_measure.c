@@ -426,8 +426,7 @@ static void advance_final(fa_job *job)
             job->measure.finalist_next++;
             continue;
         }
-        if (attempt->cubin ==
-            NULL) { /* of an earlier run: it was in the store when the tune began */
+        if (attempt->cubin == NULL) { /* an earlier run's: it was in the store at the beginning */
             FA_ENDS(fa_cubin_record_free) fa_cubin_record record = {0};
             int rc = fa_store_cubin_get(job->tuner->store, attempt->cubin_key, &record, &job->diag);
             if (rc != 0) { /* the store's fault, not the config's */

@@ -600,8 +600,7 @@ int fa_job_run(fa_job *job, const fa_target *target, const fa_plan *plan, fa_ans
     job->measuring = target->gpu.present;
     job->prove_only =
         job->measuring && (plan->prove_only || job->request->effort == FA_EFFORT_PREDICT);
-    int rc =
-        job->ended ? job->rc : run_job(job); /* a worker that cannot start has ended it already */
+    int rc = job->ended ? job->rc : run_job(job); /* ended: a worker could not be started */
     if (job->ended && rc == job->rc)
         job->diag = job->end_diag;     /* later failures are not why it ended */
     fa_child_kill(job->measure.child); /* its context takes a while to go */

@@ -69,8 +69,7 @@ static int find_composed(fa_tuner *tuner, const fa_problem *problem, const fa_an
                          const fa_family **ret_family, fa_diag *diag)
 {
     const char *name = answer->trial.config.family;
-    bool simple =
-        fa_operation_of(problem)->spec == NULL; /* of a specification it is read already */
+    bool simple = fa_operation_of(problem)->spec == NULL; /* a specification is read already */
     *ret_family = NULL;
     if (simple && (fa_family_peek(fa_templates_for(tuner, problem), name, &simple) != 0 || simple))
         return 0;

@@ -199,10 +199,8 @@ int fa_record_render(fa_tuner *tuner, const fa_answer *record, const char *nvrtc
 /* Whether the kernel that was measured is the one that its config means today. */
 bool fa_record_holds(fa_tuner *tuner, const fa_answer *record);
 
-enum {
-    FA_SEARCH_EVALUATIONS =
-        500 /* of a space too large to be tried whole, where nothing bounds them */
-};
+/* Of a space too large to be tried whole, where nothing bounds them. */
+enum { FA_SEARCH_EVALUATIONS = 500 };
 
 /* Of the inputs that the caller gives for proofs of the problem; 0: none. */
 int32_t fa_contents_of(const fa_problem *problem);

@@ -90,8 +90,7 @@ typedef struct fa_tensor_shape {
     uint32_t box[FA_TENSOR_MAP_RANK];        /* elements, 1..256 */
     uint32_t rank, type;                     /* of CUtensorMapDataType */
     uint16_t swizzle;                        /* bytes: 0, 32, 64 or 128 */
-    uint16_t
-        promotion; /* bytes that L2 fetches at once: 256; 0: as many, or 128, as strides have it */
+    uint16_t promotion; /* bytes fetched by L2: 256; 0: 256 or 128, by strides */
 } fa_tensor_shape;
 
 /* Encodes the map into FA_TENSOR_MAP_BYTES. A host call of well under a microsecond; the tensor is not touched. A dimension of

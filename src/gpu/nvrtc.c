@@ -607,8 +607,7 @@ static void take_headers(const char *root, const char *below, const fa_nvrtc_loc
         access(path, R_OK) != 0)
         return;
     const int version = version_of_headers(folder);
-    const int own =
-        1000 * nvrtc->major + 10 * nvrtc->minor; /* an unknown version is a person's own */
+    const int own = 1000 * nvrtc->major + 10 * nvrtc->minor; /* version 0: a person's headers */
     const unsigned fit = version == 0 || version == own   ? FA_HEADERS_SAME
                          : version / 1000 == nvrtc->major ? FA_HEADERS_SAME_MAJOR
                                                           : FA_HEADERS_OTHER;

@@ -42,7 +42,7 @@ struct fa_stream_owner {
     fa_event used; /* recorded behind each launch; NULL: a stream keeps it, or a graph has it */
     int launching; /* launches that have memory and no event behind them yet */
     unsigned long long
-        stream;       /* its id, or its handle in a capture, where it may not be asked for its id */
+        stream;       /* its id; in a capture, where that may not be asked for, its handle */
     uint64_t capture; /* 0: launches run as they come */
     struct block
         *held[FA_STREAM_KINDS]; /* the one in use first: the others are of launches before */
@@ -345,7 +345,7 @@ int fa_stream_memory_take(fa_stream_memory *memory, fa_stream stream,
     FA_RETURN_IF_FORKED(diag);
     cu_result result = driver->stream_capture(stream, &status, &capture, &graph, NULL, NULL);
     if (result !=
-        CU_OK) /* also of the default stream while another one is captured: no launch may go there */
+        CU_OK) /* the default stream's, too, while another is captured: it takes no launch */
         return fa_driver_fail(driver, result, "cuStreamGetCaptureInfo", diag,
                               "asking whether a stream is captured");
     if (status == CU_CAPTURE_ACTIVE)

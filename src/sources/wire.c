@@ -214,8 +214,7 @@ int fa_answer_write(const fa_answer *answer, char **ret_text, fa_diag *diag)
     FA_OR_RETURN(fa_expect(answer != NULL && ret_text != NULL, "answer or ret_text", diag));
     const double median = answer->trial.median_us;
     const double flops = fa_problem_work(&answer->from_problem, "flops");
-    const bool own =
-        median > 0 && answer->origin != FA_ORIGIN_NEAREST; /* no time of another problem */
+    const bool own = median > 0 && answer->origin != FA_ORIGIN_NEAREST; /* this problem's time */
     cJSON *json = fa_struct_to_json(answer_members, answer);
     fa_json_add_known(json, "speedup_over_default", median > 0 ? answer->default_us / median : 0,
                       median > 0 && answer->default_us > 0);

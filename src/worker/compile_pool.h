@@ -21,8 +21,7 @@ typedef struct fa_compile_task {
     int id;           /* the owner's */
     const char *name; /* of the source in the compiler's sentences */
     char architecture[32];
-    char key
-        [FA_HASH_HEX]; /* by which its cubin is stored and looked up: covers all that goes into it */
+    char key[FA_HASH_HEX]; /* its cubin's in the store: covers all that goes into it */
     char *source;      /* malloced; the pool frees it */
 } fa_compile_task;
 

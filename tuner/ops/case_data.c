@@ -63,8 +63,7 @@ void fa_case_draw(const fa_tensor *tensor, uint64_t seed, unsigned char *element
 }
 
 /* ---- who gives the rest ----------------------------------------------------------------------*/
-static pthread_mutex_t mutex =
-    PTHREAD_MUTEX_INITIALIZER; /* of the functions of all specifications */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of all specifications' functions */
 
 const char *fa_spec_fault_of(const fa_problem *problem)
 {

@@ -164,8 +164,7 @@ struct reader {
     const fa_operation *operation;
     fa_tensor_list *list;
     const cJSON *json; /* the argument */
-    bool
-        one_by_one; /* kernels of a specification take arguments in their order; others one struct */
+    bool one_by_one;   /* a specification's kernels take arguments in order, others one struct */
     char where[160]; /* in sentences */
     int rc;          /* of the first rule that is broken: no other has a sentence */
     fa_diag *diag;
@@ -795,8 +794,7 @@ fa_tolerance fa_tensors_tolerance(const fa_tensor_list *list, fa_element element
 double fa_tolerance_error(const fa_tolerance *tolerance, double largest, double got, double wanted,
                           double magnitude, double *ret_allowed)
 {
-    static const double least =
-        1e-30; /* of which a share can be told, also of what must be exact */
+    static const double least = 1e-30; /* a share of it is a number, also where all must be exact */
     bool infinite = isinf(wanted), same = isinf(got) && signbit(got) == signbit(wanted);
     *ret_allowed = fmax(least, tolerance->absolute + tolerance->of_largest * largest +
                                    (infinite ? 0 : tolerance->relative * magnitude));

@@ -383,8 +383,7 @@ static bool set_tensors(const fa_attn_case *what, struct fa_proof_case *c)
     c->of[LSE].columns = 1;
     c->of[LSE].count = compared; /* the reference has it, though it be not wanted */
     c->of[LISTS].on_host = true;
-    c->room_bytes =
-        compared * (columns + 1) * sizeof(float); /* the plain computation's O and LSE */
+    c->room_bytes = compared * (columns + 1) * sizeof(float); /* a plain computation's O, LSE */
     return fits;
 }
 
