@@ -61,8 +61,7 @@ def a_tune_proves_and_times_every_config_of_both_families():
 
 
 def a_wrong_kernel_and_one_that_writes_behind_its_workspace_fail_their_proof():
-    script = L4 + TIMES + ("fault WARPS=2; wrong\nfault WARPS=4; nan\nfault WARPS=8; unwritten\nfault PARTS=2; overrun\n")
-    with a_place(script) as place:
+    with a_place(L4 + TIMES + "fault WARPS=2; wrong\nfault WARPS=4; nan\nfault WARPS=8; unwritten\nfault PARTS=2; overrun\n") as place:
         place.run(*ROWS)
         told = place.json("explain", *ROWS)
         ended = {tunables(row): (row["status"], row["reason"]) for row in told["configs"]}
@@ -76,9 +75,10 @@ def a_wrong_kernel_and_one_that_writes_behind_its_workspace_fail_their_proof():
 def a_kernel_whose_shared_memory_grows_with_a_length_is_proved_on_cases_that_fit():
     with a_place(L4 + TIMES + "fault PARTS=2; wrong\n") as place:
         edit(os.path.join(own_copy(place), "l1_norm_split.json"), lambda told: told["launches"][0].update(shared_memory={"rows": "1500 * ROWS"}))
-        place.run(*ROWS, "--seed", "1")
-        ended = {tunables(row): row["status"] for row in place.json("explain", *ROWS)["configs"]}
-        tap.equal([ended["THREADS=64;PARTS=%d" % parts] for parts in (2, 8)], ["wrong", "measured"])
+        for bits in [], ["--same-bits", "default"]:
+            place.run(*ROWS, *bits, "--seed", "5")
+            ended = {(tunables(row)[-7:], row["status"]) for row in place.json("explain", *ROWS, *bits)["configs"]}
+            tap.equal(ended, {("PARTS=2", "wrong"), ("PARTS=8", "measured"), *(("WARPS=%d" % n, "measured") for n in (1, 2, 4, 8))})
 
 
 def a_kernel_that_writes_in_front_of_its_workspace_fails_its_proof():

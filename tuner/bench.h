@@ -70,8 +70,9 @@ typedef struct fa_proof {
     bool passed;
     double max_error, tolerance; /* of the worst case, relative to its tolerance */
     double launch_us; /* device time of the last launch on case 0, its launching included; 0: empty */
-    /* A hash of all cases' outputs, bit for bit, which compares proofs of one seed; 0: launches of a case differ in bits. */
-    uint64_t bits;
+    /* A hash of each case's outputs, bit for bit, which compares proofs of one seed: 48 bits, as cJSON writes 15 digits;
+     * 0: the case's launches differ in bits; negative: it is left out. */
+    double bits[FA_BENCH_CASES];
     char reason[512]; /* which case, what was wrong, with numbers */
 } fa_proof;
 /* Returns non-zero when a launch or the device failed (diag; fa_driver_context_lost tells whether

@@ -521,23 +521,26 @@ static void add_verdict(fa_proof *proof, const fa_bench *p, int index, int round
              v->reason);
 }
 
-/* The hash of all outputs as they are now, with what lies around them. */
-static uint64_t bits_of_outputs(fa_bench *b)
+/* The hash of each case's outputs as they are now, with what lies around them. */
+static void take_bits(fa_bench *b, uint64_t ret_bits[FA_BENCH_CASES])
 {
-    uint64_t bits = 0, count = (b->outputs_end - b->outputs) / sizeof bits;
-    void *arguments[] = {&b->outputs, &count, &b->result};
-    fa_bench_zero(b, b->result, sizeof bits);
-    fa_bench_run(b, b->check[FA_BITS], count, arguments);
+    const size_t size = FA_BENCH_CASES * sizeof *ret_bits;
+    fa_bench_zero(b, b->result, size);
+    for (int i = 0; i < b->count; i++) {
+        uint64_t words = (b->at[i].outputs_end - b->at[i].outputs) / sizeof *ret_bits;
+        fa_device_ptr result = b->result + sizeof *ret_bits * (size_t)i;
+        void *arguments[] = {&b->at[i].outputs, &words, &result};
+        fa_bench_run(b, b->check[FA_BITS], words, arguments);
+    }
     fa_bench_synchronize(b);
-    fa_bench_download(b, &bits, b->result, sizeof bits);
-    return bits;
+    fa_bench_download(b, ret_bits, b->result, size);
 }
 
 int fa_bench_verify(fa_bench *b, fa_bench_kernel *kernel, fa_proof *ret_proof, fa_diag *diag)
 {
     const size_t workspace = kernel->workspace_bytes, counters = 4 * kernel->counters;
     fa_proof proof = {.passed = false};
-    uint64_t bits[FA_PROVER_ROUNDS] = {0};
+    uint64_t bits[FA_PROVER_ROUNDS][FA_BENCH_CASES] = {{0}};
     b->rc = 0;
     b->diag = diag;
     kernel->proved = false;
@@ -550,17 +553,19 @@ int fa_bench_verify(fa_bench *b, fa_bench_kernel *kernel, fa_proof *ret_proof, f
         fill_with_poison(b, b->counters.all, b->counters.at + counters + FENCE_BYTES);
     fa_bench_zero(b, b->counters.at, counters);
     for (int round = 0; round < FA_PROVER_ROUNDS; round++) {
-        fill_with_poison(b, round == 0 || !b->at[0].once ? b->outputs : b->small_outputs,
-                         b->outputs_end);
+        fill_with_poison(b, round > 0 && b->at[0].once ? b->at[0].outputs_end : b->outputs,
+                         b->at[b->count - 1].outputs_end);
         for (int i = 0; i < b->count; i++)
             if (b->rc == 0 && kernel->launches[i].count > 0 && (round == 0 || !b->at[i].once))
                 try_case(b, kernel, round, i);
-        bits[round] = bits_of_outputs(b);
+        take_bits(b, bits[round]);
     }
-    proof.bits = bits[0] == bits[1] ? bits[0] : 0;
     proof.passed = b->rc == 0;
     for (int i = 0; b->rc == 0 && i < b->count; i++) {
-        if (kernel->launches[i].count == 0)
+        proof.bits[i] = kernel->launches[i].count == 0 ? -1
+                        : bits[0][i] == bits[1][i]     ? (double)(bits[0][i] >> 16)
+                                                       : 0;
+        if (proof.bits[i] < 0)
             continue;
         const struct fa_verdict *first = &b->at[i].verdict[0];
         const struct fa_verdict *second = &b->at[i].verdict[b->at[i].once ? 0 : 1];
@@ -591,5 +596,5 @@ void fa_prover_poison(fa_bench *b)
 {
     if (b->damaged)
         fa_bench_prepare(b);
-    fill_with_poison(b, b->outputs, b->small_outputs);
+    fill_with_poison(b, b->outputs, b->at[0].outputs_end);
 }

@@ -82,6 +82,7 @@ struct fa_proof_case {
     bool sampled; /* these rows of outputs are compared, in bands with a tolerance each; else all */
     int64_t row[FA_PROVER_ROWS];
     fa_device_ptr rows; /* the same; 0: all */
+    fa_device_ptr outputs, outputs_end; /* all its outputs, between these two */
     int bands;
     size_t room_bytes; /* what the operation needs on the device besides */
     fa_device_ptr room;
@@ -134,8 +135,7 @@ struct fa_bench {
     struct fa_proof_case at[FA_BENCH_CASES];
     void *own;                     /* of the operation, for free() */
     fa_device_ptr inputs, outputs; /* the two allocations; references are with the inputs */
-    fa_device_ptr small_outputs, outputs_end; /* outputs of case 1 and on; their end */
-    fa_device_ptr result;                     /* of one check: 64 bits of each tensor */
+    fa_device_ptr result;          /* of one check: 64 bits of each tensor, or of each case */
     /* room for a tensor that the host looks at: fresh pages cost more than its copy */
     unsigned char *host;
     size_t host_bytes;

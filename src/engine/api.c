@@ -555,14 +555,13 @@ int fa_why(fa_tuner *tuner, const fa_request *request, fa_step **ret_steps, size
     fa_list list = {0};
     FA_OR_RETURN(fa_request_take(tuner, ret_steps != NULL && ret_count != NULL,
                                  "ret_steps or ret_count", request, &known, diag));
-    pthread_mutex_lock(&tuner->work);
-    int rc = fa_target_resolve(tuner, &known, &target, diag);
-    if (rc == 0 && ret_gpu != NULL)
+    FA_HOLDS(&tuner->work);
+    FA_OR_RETURN(fa_target_resolve(tuner, &known, &target, diag));
+    if (ret_gpu != NULL)
         *ret_gpu = target.gpu;
-    const int looked = rc == 0 ? fa_look(tuner, &target, true, &found, diag) : 0;
-    pthread_mutex_unlock(&tuner->work);
-    if (looked != FA_ENOTFOUND && looked != FA_ECORRUPT && rc == 0)
-        rc = looked;
+    int rc = fa_look(tuner, &target, true, &found, diag);
+    if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT)
+        rc = 0;
     for (size_t k = 0; rc == 0 && k < sizeof kinds / sizeof *kinds; k++) {
         const fa_problem bucket = fa_problem_bucket(&target.asked);
         /* The lengths may be the bucket's own: then there is no more exact problem. */

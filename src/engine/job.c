@@ -199,13 +199,23 @@ void fa_job_settle_twin(fa_job *job, int index)
              from->reason[0] != 0 ? ": " : "", from->reason);
     bool first = trial->status == FA_STATUS_PENDING;
     fa_trial_take_times(trial, from);
-    attempt->bits = job->attempt[attempt->twin_of - 1].bits;
+    memcpy(attempt->bits, job->attempt[attempt->twin_of - 1].bits, sizeof attempt->bits);
     if (first || trial->status != from->status) {
         fa_job_settle(job, index, from->status, reason);
     } else {
         attempt->dirty = true;
         job->unwritten = true;
     }
+}
+
+bool fa_job_same_bits(const fa_job *job, int a, int b)
+{
+    const double *x = job->attempt[a].bits, *y = job->attempt[b].bits;
+    int same = 0;
+    while (same < job->case_count &&
+           (x[same] < 0 || y[same] < 0 || (x[same] > 0 && x[same] == y[same])))
+        same++;
+    return same == job->case_count;
 }
 
 void fa_job_settle_twins(fa_job *job, int index)
@@ -393,11 +403,10 @@ static int break_ties(const fa_job *job, const int *order, int count, fa_answer 
         if (tied && preferred(candidate, &job->space.candidate[winner]))
             winner = order[i];
     }
-    const uint64_t bits = job->attempt[winner].bits;
     for (int i = 0; i < count && job->measuring; i++) /* else nothing was proved in this run */
         answer->ties_differ += order[i] != winner &&
                                is_tied(&job->space.candidate[order[i]].trial, fastest) &&
-                               (bits == 0 || job->attempt[order[i]].bits != bits);
+                               !fa_job_same_bits(job, winner, order[i]);
     return winner;
 }
 

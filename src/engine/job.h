@@ -46,7 +46,7 @@ typedef struct fa_attempt {
     int source_of;     /* 1 + the attempt with the same source, which is compiled for both; 0: none */
     int twin_of;       /* 1 + the attempt with the same code, which is tried for both; 0: none */
     bool dirty;        /* has an outcome that the store has not seen */
-    uint64_t bits;     /* fa_proof.bits of the last proof */
+    double bits[FA_BENCH_CASES]; /* fa_proof.bits of the last proof */
     char *clocks;      /* JSON */
     fa_cubin_record fresh; /* compiled by this run, not yet written; else without bytes */
 } fa_attempt;
@@ -148,6 +148,8 @@ bool fa_job_keep_cubin(fa_job *job, fa_attempt *attempt, const void *bytes, size
 void fa_job_count(fa_job *job, const fa_trial *trial); /* a trial that ended, now or earlier */
 /* Records where an attempt ended, counts it and tells the caller. */
 void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason);
+/* Whether two attempts' outputs, or those of one in both launches, have the same bits in each case that both were proved on. */
+bool fa_job_same_bits(const fa_job *job, int a, int b);
 /* Ends an attempt as the one with the same code has ended. */
 void fa_job_settle_twin(fa_job *job, int index);
 void fa_job_settle_twins(fa_job *job, int index); /* all of this one's */

@@ -212,19 +212,18 @@ static int first_config(const fa_job *job)
 }
 
 /* Ends a proved config whose outputs do not have the bits of the one that is asked for, which was proved first. */
-static void compare_bits(fa_job *job, const fa_attempt *attempt, fa_status *status,
-                         const char **reason)
+static void compare_bits(fa_job *job, int index, fa_status *status, const char **reason)
 {
     const int first = first_config(job);
-    const uint64_t bits = first >= 0 ? job->attempt[first].bits : 0;
     const char *why = first >= 0 ? job->space.candidate[first].trial.reason : "it does not fit";
-    if (bits == 0)
+    if (first < 0 || !fa_job_same_bits(job, first, first))
         FA_JOB_FAIL(job, FA_ENOKERNEL, "no config has the bits of the default config: %s",
                     why[0] != 0 ? why : "its own differ from launch to launch");
-    else if (attempt->bits != bits)
+    else if (!fa_job_same_bits(job, first, index))
         *status = FA_STATUS_OTHER_BITS,
-        *reason = attempt->bits == 0 ? "its outputs differ from launch to launch"
-                                     : "its outputs differ in bits from the default config's";
+        *reason = fa_job_same_bits(job, index, index)
+                      ? "its outputs differ in bits from the default config's"
+                      : "its outputs differ from launch to launch";
 }
 
 static void trial_answered(fa_job *job, const fa_message *message)
@@ -232,7 +231,7 @@ static void trial_answered(fa_job *job, const fa_message *message)
     int index = job->measure.in_flight;
     fa_trial *trial = &job->space.candidate[index].trial;
     fa_attempt *attempt = &job->attempt[index];
-    const char *name, *bits;
+    const char *name;
     fa_status status;
     int64_t id = FA_JOB_NOBODY;
     job->measure.at = FA_MEASURER_OPEN;
@@ -248,8 +247,9 @@ static void trial_answered(fa_job *job, const fa_message *message)
         status = FA_STATUS_LAUNCH_FAILED; /* the measuring worker knows no earlier gate */
     fa_json_number(message->json, "max_error", &trial->max_error, "message", NULL);
     fa_json_number(message->json, "tolerance", &trial->tolerance, "message", NULL);
-    if (fa_json_text(message->json, "bits", &bits, "message", NULL) == 0)
-        attempt->bits = strtoull(bits, NULL, 10);
+    for (int c = 0; c < job->case_count; c++)
+        attempt->bits[c] =
+            cJSON_GetNumberValue(cJSON_GetArrayItem(fa_json_member(message->json, "bits"), c));
     take_clocks(job, attempt, message);
     if (job->ended)
         return;
@@ -260,7 +260,7 @@ static void trial_answered(fa_job *job, const fa_message *message)
         return;
     }
     if (status == FA_STATUS_MEASURED && job->target.wants_bits && !job->plan.verify)
-        compare_bits(job, attempt, &status, &reason);
+        compare_bits(job, index, &status, &reason);
     if (status == FA_STATUS_MEASURED) {
         attempt->generation = job->measure.generation;
         if (samples == NULL && trial->status == FA_STATUS_MEASURED)
@@ -429,13 +429,12 @@ static void advance_final(fa_job *job)
         if (attempt->cubin == NULL) { /* an earlier run's: it was in the store at the beginning */
             FA_ENDS(fa_cubin_record_free) fa_cubin_record record = {0};
             int rc = fa_store_cubin_get(job->tuner->store, attempt->cubin_key, &record, &job->diag);
-            if (rc != 0) { /* the store's fault, not the config's */
+            if (rc != 0) /* the store's fault, not the config's */
                 fa_job_end(job, rc);
+            else
+                fa_job_keep_cubin(job, attempt, record.bytes, record.size);
+            if (job->ended)
                 return;
-            }
-            attempt->cubin = record.bytes;
-            attempt->cubin_size = record.size;
-            record.bytes = NULL;
         }
         job->measure.finalist_next += job->measure.solo;
         send_trial(job, index, job->measure.solo ? PROBE_COUNT * patience(job) : 0);

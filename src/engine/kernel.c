@@ -187,10 +187,9 @@ static int prove(fa_tuner *tuner, const fa_request *request, const fa_target *ta
     fa_job_free(&job);
     /* A kernel for which the device had no memory or no time was not proved wrong. */
     fa_status status = ret_end->trial.status;
-    if (rc == FA_ENOKERNEL && status == FA_STATUS_OUT_OF_MEMORY)
-        rc = FA_ENOMEM;
-    if (rc == FA_ENOKERNEL && (status == FA_STATUS_TIMEOUT || status == FA_STATUS_COMPILE_TIMEOUT))
-        rc = FA_ETIMEOUT;
+    const bool late = status == FA_STATUS_TIMEOUT || status == FA_STATUS_COMPILE_TIMEOUT;
+    if (rc == FA_ENOKERNEL && (late || status == FA_STATUS_OUT_OF_MEMORY))
+        rc = late ? FA_ETIMEOUT : FA_ENOMEM;
     return rc;
 }
 
@@ -588,8 +587,6 @@ int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int3
     FA_OR_RETURN(fa_configs_rank(tuner, &known, NULL, false, &config, &count, &space, diag));
     while (ranked < count && config[ranked].rank > 0)
         ranked++;
-    const bool found = (size_t)rank <= ranked;
-    const fa_config chosen = found ? config[rank - 1].trial.config : (fa_config){.count = 0};
     if (!space.gpu.present)
         return fa_fail(diag, FA_ENODEVICE, "a kernel runs on the GPU itself, and no %s is here",
                        space.gpu.name);
@@ -597,7 +594,7 @@ int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int3
         return fa_fail(diag, FA_ENOTFOUND,
                        "nothing is tuned yet for this problem on %s: tune it first",
                        space.gpu.name);
-    if (!found)
+    if ((size_t)rank > ranked)
         return fa_fail(diag, FA_ENOTFOUND, "there is no config %d: `fa-tune explain` lists %zu",
                        rank, ranked);
     known.effort = FA_EFFORT_PREDICT; /* waits for the GPU, however long */
@@ -605,7 +602,8 @@ int fa_run_config(fa_tuner *tuner, const fa_request *request, int32_t rank, int3
     FA_ENDS(end_turn) struct turn turn = {0};
     FA_OR_RETURN(fa_target_resolve(tuner, &known, &target, diag));
     FA_OR_RETURN(begin_turn(tuner, &known, &target, NULL, &turn, diag));
-    FA_OR_RETURN(prove(tuner, &known, &target, &chosen, NULL, turn.data, launches, &end, diag));
+    FA_OR_RETURN(prove(tuner, &known, &target, &config[rank - 1].trial.config, NULL, turn.data,
+                       launches, &end, diag));
     if (ret_trial != NULL)
         *ret_trial = end.trial;
     return 0;

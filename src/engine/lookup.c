@@ -167,7 +167,7 @@ static int find_winner(fa_tuner *tuner, const fa_target *target, fa_answer *ret_
                  tuner->system->find(tuner, target, &answer, &other) == 0 &&
                  (none || fa_origin_trust(answer.origin) < fa_origin_trust(winner.origin));
     if (none && !taken)
-        return fa_fail(diag, rc, "no winner is stored for this problem on %s", target->gpu.name);
+        return rc;
     FA_OR_RETURN(taken ? 0 : fa_records_answer(&winner, &target->gpu, &answer, diag));
     *ret_answer = answer;
     fa_cubin_record *chosen = taken ? &other : &own;
@@ -596,12 +596,6 @@ int fa_look_among_loaded(fa_tuner *tuner, const fa_target *target, uint64_t cont
                        "no kernel that is loaded in this process is right for this problem");
     *ret_answer = best.answer;
     return 0;
-}
-
-/* ---- bundles that are believed ------------------------------------------------------------*/
-fa_origin fa_bundle_origin(fa_origin there)
-{
-    return there < FA_ORIGIN_IMPORTED ? FA_ORIGIN_IMPORTED : there;
 }
 
 /* ---- bundles: the whole file --------------------------------------------------------------*/

@@ -95,7 +95,10 @@ int fa_configs_rank(fa_tuner *tuner, const fa_request *request, const fa_answer 
 
 /* ---- lookup.c: a bundle that is believed, one winner of it with its cubin, and which of two is the better ----*/
 /* What a winner of a bundle is called here: what was measured elsewhere is imported. */
-fa_origin fa_bundle_origin(fa_origin there);
+static inline fa_origin fa_bundle_origin(fa_origin there)
+{
+    return there < FA_ORIGIN_IMPORTED ? FA_ORIGIN_IMPORTED : there;
+}
 /* Opens a bundle and checks it: hash, signature, signer, tables and pages, in this order.
  * trusted NULL: the signer may be anybody, and the bundle's info says whether it is trusted. */
 int fa_bundle_open_whole(const char *path, const fa_import_options *trusted, fa_bundle **ret_bundle,

@@ -404,9 +404,9 @@ static int try_candidate(struct measurer *m, const fa_bench_candidate *candidate
         *ret_status = FA_STATUS_WRONG;
         return 0;
     }
-    char bits[24]; /* as text: cJSON reads 53 bits of a number */
-    snprintf(bits, sizeof bits, "%llu", (unsigned long long)proof.bits);
-    fa_json_add_text(answer, "bits", bits);
+    cJSON *bits = fa_json_add_array(answer, "bits");
+    for (int c = 0; c < m->case_count; c++)
+        fa_json_push(bits, cJSON_CreateNumber(proof.bits[c]));
     if (profiled > 0)
         rc = fa_bench_profile(m->bench, m->kernel[id], (int)profiled, diag);
     if (count == 0 || rc != 0)

@@ -232,11 +232,10 @@ void fa_proof_fetch(fa_bench *b, int index, int tensor)
 static void plan(fa_bench *b, struct cursor *inputs, struct cursor *outputs)
 {
     for (int i = 0; i < b->count; i++) {
+        b->at[i].outputs = outputs->at;
         plan_case(&b->at[i], inputs, outputs);
-        if (i == 0)
-            b->small_outputs = outputs->at;
+        b->at[i].outputs_end = outputs->at;
     }
-    b->outputs_end = outputs->at;
     b->result = take(outputs, FA_TENSORS_MAX, sizeof(uint64_t));
 }
 
