@@ -224,12 +224,12 @@ int fa_store_winner_get(fa_store *store, const fa_scope *scope, fa_winner_record
 /* 0 when some GPU has a winner for this problem from these templates, FA_ENOTFOUND when none has. */
 int fa_store_winner_any(fa_store *store, const fa_problem *problem, const char *templates);
 /* The valid winners of all GPUs, newest first. like: for problems that differ from this one in their lengths at most;
- * NULL: all. */
+ * NULL: all. ret_unread, which may be NULL: how many are left out since this process does not know their operations. */
 int fa_store_winners(fa_store *store, const fa_problem *like, fa_winner_record **ret_rows,
-                     size_t *ret_count, fa_diag *diag);
+                     size_t *ret_count, size_t *ret_unread, fa_diag *diag);
 /* All of them, those of one cubin one after another. */
 int fa_store_winners_by_cubin(fa_store *store, fa_winner_record **ret_rows, size_t *ret_count,
-                              fa_diag *diag);
+                              size_t *ret_unread, fa_diag *diag);
 /* Adds a copy to a list of winners, which ends with fa_winners_end(). */
 void fa_winners_add(fa_list *list, const fa_winner_record *winner);
 int fa_winners_end(fa_list *list, int rc, fa_winner_record **ret_rows, size_t *ret_count,

@@ -129,8 +129,7 @@ void fa_cubin_record_free(fa_cubin_record *record)
         return;
     free(record->bytes);
     free(record->log);
-    record->bytes = NULL;
-    record->log = NULL;
+    record->bytes = record->log = NULL;
     record->size = 0;
 }
 
@@ -167,11 +166,9 @@ static void read_winner(fa_query *query, fa_winner_record *ret_winner)
 /* ---- putting --------------------------------------------------------------------------------*/
 static int check_winner(const fa_winner_record *winner, const fa_cubin_record *cubin, fa_diag *diag)
 {
-    int rc;
-    if ((rc = fa_db_scope_check(&winner->scope, diag)) != 0 ||
-        (rc = fa_db_trial_check(&winner->trial, diag)) != 0 ||
-        (cubin != NULL && (rc = check_cubin(cubin, diag)) != 0))
-        return rc;
+    FA_OR_RETURN(fa_db_scope_check(&winner->scope, diag));
+    FA_OR_RETURN(fa_db_trial_check(&winner->trial, diag));
+    FA_OR_RETURN(cubin != NULL ? check_cubin(cubin, diag) : 0);
     if (winner->evidence != NULL && strlen(winner->evidence) > FA_STORE_TEXT_MAX)
         return fa_fail(diag, FA_EINVAL, "a winner's evidence is longer than %d bytes",
                        FA_STORE_TEXT_MAX);
@@ -338,8 +335,10 @@ int fa_winners_end(fa_list *list, int rc, fa_winner_record **ret_rows, size_t *r
     return fa_list_end(list, rc, pointers, ret_rows, ret_count, diag);
 }
 
-static int list_winners(fa_query *query, fa_winner_record **ret_rows, size_t *ret_count)
+static int list_winners(fa_query *query, fa_winner_record **ret_rows, size_t *ret_count,
+                        size_t *ret_unread)
 {
+    size_t unread = 0;
     int rc;
     while ((rc = fa_db_step(query)) == 1) {
         fa_winner_record winner = {0};
@@ -348,7 +347,10 @@ static int list_winners(fa_query *query, fa_winner_record **ret_rows, size_t *re
         winner.evidence = (char *)(uintptr_t)fa_read_kept(query, true);
         if (query->rc == 0)
             fa_list_add(&query->list, &winner, sizeof winner);
+        unread += query->rc == FA_EVERSION;
     }
+    if (ret_unread != NULL)
+        *ret_unread = unread;
     return fa_winners_end(&query->list, rc, ret_rows, ret_count, query->diag);
 }
 
@@ -358,7 +360,7 @@ static int list_winners(fa_query *query, fa_winner_record **ret_rows, size_t *re
 #define NEWEST "ORDER BY winner.unix_time DESC, winner.scope_id DESC"
 
 int fa_store_winners(fa_store *store, const fa_problem *like, fa_winner_record **ret_rows,
-                     size_t *ret_count, fa_diag *diag)
+                     size_t *ret_count, size_t *ret_unread, fa_diag *diag)
 {
     char shape[FA_PROBLEM_KEY_MAX];
     if (like != NULL)
@@ -366,12 +368,12 @@ int fa_store_winners(fa_store *store, const fa_problem *like, fa_winner_record *
     fa_query query = like == NULL ? fa_db_query(store, diag, LIST NEWEST)
                                   : fa_db_query(store, diag, LIST "WHERE scope.shape = ? " NEWEST,
                                                 fa_text(shape));
-    return list_winners(&query, ret_rows, ret_count);
+    return list_winners(&query, ret_rows, ret_count, ret_unread);
 }
 
 int fa_store_winners_by_cubin(fa_store *store, fa_winner_record **ret_rows, size_t *ret_count,
-                              fa_diag *diag)
+                              size_t *ret_unread, fa_diag *diag)
 {
     fa_query query = fa_db_query(store, diag, LIST "ORDER BY winner.cubin_key, scope.key");
-    return list_winners(&query, ret_rows, ret_count);
+    return list_winners(&query, ret_rows, ret_count, ret_unread);
 }

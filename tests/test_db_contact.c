@@ -82,7 +82,7 @@ DB_STORE_TEST(winners_like_one_differ_in_lengths_and_silicon_alone)
         CHECK_OK(fa_store_winner_put(store, &winner, &cubin, false, NULL, &diag), diag);
     }
     fa_scope scope = db_scope(77);
-    CHECK_OK(fa_store_winners(store, &scope.problem, &row, &count, &diag), diag);
+    CHECK_OK(fa_store_winners(store, &scope.problem, &row, &count, NULL, &diag), diag);
     for (size_t i = 0; i < count; i++)
         elsewhere += strcmp(row[i].scope.silicon, scope.silicon) != 0;
     CHECK_INT(count, 3);

@@ -30,7 +30,7 @@ static int list_winners(fa_store *store)
 {
     FA_ENDS(fa_free_at) fa_winner_record *row = NULL;
     size_t count = 0;
-    int rc = fa_store_winners(store, NULL, &row, &count, NULL);
+    int rc = fa_store_winners(store, NULL, &row, &count, NULL, NULL);
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = row[i].trial.config.count != 3 || row[i].evidence == NULL;
     return rc != 0 ? rc : count != ROWS;

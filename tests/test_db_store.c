@@ -182,7 +182,7 @@ static int count_winners(int32_t *ret_newest)
 {
     FA_ENDS(fa_free_at) fa_winner_record *row = NULL;
     size_t count = 0;
-    int rc = fa_store_winners(store, NULL, &row, &count, &diag);
+    int rc = fa_store_winners(store, NULL, &row, &count, NULL, &diag);
     *ret_newest = count > 0 ? row->scope.problem.seq_q : 0;
     return rc == 0 ? (int)count : rc;
 }

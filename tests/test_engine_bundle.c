@@ -67,7 +67,7 @@ static int winners_in(fa_tuner *tuner)
 {
     FA_ENDS(fa_free_at) fa_answer *answer = NULL;
     size_t count = 0;
-    fa_list_winners(tuner, &answer, &count, NULL);
+    fa_list_winners(tuner, &answer, &count, NULL, NULL);
     return (int)count;
 }
 
@@ -76,7 +76,7 @@ static fa_answer measured_in(fa_tuner *tuner)
 {
     fa_answer *answer = NULL, found = {0};
     size_t count = 0;
-    fa_list_winners(tuner, &answer, &count, &diag);
+    fa_list_winners(tuner, &answer, &count, NULL, &diag);
     for (size_t i = 0; i < count; i++)
         if (answer[i].origin != FA_ORIGIN_PREDICTED)
             found = answer[i];
@@ -96,7 +96,7 @@ static bool take_made(engine_fixture *f, struct made *made)
     fa_winner_record *row = NULL;
     size_t count = 0;
     *made = (struct made){0};
-    if (!open_place(f) || fa_store_winners(f->tuner->store, NULL, &row, &count, &diag) != 0)
+    if (!open_place(f) || fa_store_winners(f->tuner->store, NULL, &row, &count, NULL, &diag) != 0)
         return false;
     for (size_t i = 0; i < count; i++)
         if (row[i].origin == FA_ORIGIN_MEASURED && made->winner.evidence == NULL) {

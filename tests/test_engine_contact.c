@@ -164,7 +164,7 @@ static bool age_templates(const engine_fixture *f)
     fa_scope scope = {.templates = ""};
     fa_winner_record *row = NULL;
     size_t count = 0;
-    if (fa_store_winners(f->tuner->store, NULL, &row, &count, NULL) != 0)
+    if (fa_store_winners(f->tuner->store, NULL, &row, &count, NULL, NULL) != 0)
         return false;
     for (size_t i = 0; i < count; i++)
         if (row[i].origin == FA_ORIGIN_MEASURED)

@@ -30,7 +30,7 @@ static int count_winners(fa_tuner *tuner, fa_diag *diag)
 {
     FA_ENDS(fa_free_at) fa_answer *answer = NULL;
     size_t count = 0;
-    int timed = fa_list_winners(tuner, &answer, &count, diag) == 0 ? 0 : -1;
+    int timed = fa_list_winners(tuner, &answer, &count, NULL, diag) == 0 ? 0 : -1;
     for (size_t i = 0; i < count; i++)
         timed += answer[i].trial.median_us > 0;
     return timed;

@@ -345,9 +345,9 @@ FA_API int fa_check_kernels(fa_tuner *tuner, const fa_request *request,
                             fa_checked_kernel **ret_kernels, size_t *ret_count, fa_gpu *ret_gpu,
                             fa_diag *diag);
 
-/* Stored winners, newest first. */
+/* Stored winners, newest first; *ret_unread, which may be NULL: those of kernels of your own whose files were not read. */
 FA_API int fa_list_winners(fa_tuner *tuner, fa_answer **ret_answers, size_t *ret_count,
-                           fa_diag *diag);
+                           size_t *ret_unread, fa_diag *diag);
 /* What the last call read and wrote: the store's file, or its address without its password. */
 FA_API const char *fa_store_location(const fa_tuner *tuner);
 

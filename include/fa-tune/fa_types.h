@@ -422,8 +422,7 @@ typedef struct fa_tensor_arg {
 typedef struct fa_args {
     size_t size;   /* sizeof(fa_args) */
     int32_t count; /* of the arguments */
-    /* at[i]: the fa_tensor_arg of argument i, or its number in its dtype, or, of "a buffer" that is no output, the
-     * fa_attn_buffer; NULL: not needed */
+    /* at[i]: argument i's fa_tensor_arg, its number in its dtype, or, of "a buffer" that is no output, its fa_attn_buffer; or NULL */
     const void *const *at;
     void *workspace; /* as in fa_attn_args */
     size_t workspace_bytes;

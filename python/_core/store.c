@@ -236,7 +236,7 @@ PyObject *store_winners(PyObject *self, PyObject *unused)
     PyThreadState *state = PyEval_SaveThread();
     int rc = open_existing(&tuner, &diag);
     if (rc == 0)
-        rc = fa_list_winners(tuner, &answer, &count, &diag);
+        rc = fa_list_winners(tuner, &answer, &count, NULL, &diag);
     fa_close(&tuner);
     PyEval_RestoreThread(state);
     if (rc != 0)

@@ -375,7 +375,7 @@ int fa_bundle_winners_like(fa_bundle *bundle, const fa_problem *like, fa_winner_
 {
     fa_winner_record *rows = NULL;
     size_t count = 0, left = 0;
-    int rc = fa_store_winners(bundle->store, like, &rows, &count, NULL);
+    int rc = fa_store_winners(bundle->store, like, &rows, &count, NULL, NULL);
     for (size_t i = 0; rc == 0 && i < count; i++)
         if (check_winner(&rows[i], NULL) == 0 &&
             (like == NULL || rows[i].origin != FA_ORIGIN_PREDICTED))
@@ -420,7 +420,7 @@ int fa_bundle_winners(fa_bundle *bundle, fa_winner_record **ret_rows, size_t *re
 {
     FA_ENDS(fa_free_at) fa_winner_record *rows = NULL;
     size_t count = 0, i = 0;
-    int rc = fa_store_winners_by_cubin(bundle->store, &rows, &count, diag);
+    int rc = fa_store_winners_by_cubin(bundle->store, &rows, &count, NULL, diag);
     while (rc == 0 && i < count)
         rc = check_winner(&rows[i++], diag);
     if (rc == FA_EINVAL) /* the bundle's fault, not the caller's */

@@ -134,15 +134,9 @@ static void put_winner(cli_table *table, const fa_answer *answer, bool made)
 }
 
 /* Winners of a kernel of one's own are read with its file alone. */
-static void note_unread(cli_run *run)
+static void note_unread(cli_run *run, size_t unread)
 {
-    FA_ENDS(fa_free_at) fa_study *study = NULL;
-    size_t count = 0, unread = 0;
-    if (run->options->operation == NULL && run->options->specification == NULL)
-        fa_list_studies(run->tuner, &study, &count, NULL);
-    while (count-- > 0)
-        unread += study[count].unread != NULL && study[count].has_winner;
-    if (unread > 0)
+    if (unread > 0 && run->options->operation == NULL && run->options->specification == NULL)
         cli_progress_note(&run->progress,
                           "winners of kernels whose files are not named are left out");
 }
@@ -189,7 +183,7 @@ int cli_export(cli_run *run)
     FA_OR_RETURN(fa_export(run->tuner, &output, &bundle, &run->diag));
     add_bundle(run->document, out, &bundle);
     put_bundle(&run->out, out, &bundle);
-    note_unread(run);
+    note_unread(run, (size_t)bundle.unread);
     return 0;
 }
 
@@ -247,8 +241,8 @@ static int show_winners(cli_run *run)
     fa_buf *out = &run->out;
     cli_table table = {0};
     FA_ENDS(fa_free_at) fa_answer *answer = NULL;
-    size_t listed = 0, count = 0;
-    int rc = fa_list_winners(run->tuner, &answer, &listed, &run->diag);
+    size_t listed = 0, count = 0, unread = 0;
+    int rc = fa_list_winners(run->tuner, &answer, &listed, &unread, &run->diag);
     for (size_t i = 0; i < listed; i++)
         if (cli_filter_keeps(run->options, &answer[i].problem, answer[i].gpu.name))
             answer[count++] = answer[i];
@@ -267,7 +261,7 @@ static int show_winners(cli_run *run)
     if (listed > count)
         fa_buf_printf(out, ", %zu left out by the filters,", listed - count);
     cli_text_store(run, " in ");
-    note_unread(run);
+    note_unread(run, unread);
     return rc;
 }
 

@@ -76,7 +76,7 @@ static int list_winners(serve_work *work, fa_tuner *tuner, fa_diag *diag)
     FA_ENDS(fa_free_at) fa_answer *answer = NULL;
     size_t count = 0;
     fa_buf_text(&work->text, "{\"winners\":[");
-    int rc = fa_list_winners(tuner, &answer, &count, diag);
+    int rc = fa_list_winners(tuner, &answer, &count, NULL, diag);
     for (size_t i = 0; rc == 0 && i < count && i < (size_t)((query *)work)->limit; i++) {
         char *text = NULL;
         rc = fa_answer_write(&answer[i], &text, diag);

@@ -61,7 +61,8 @@ int fa_gpu_find(const char *name, int32_t ordinal, fa_gpu *ret_gpu, fa_diag *dia
     return fa_driver_device(driver, ordinal, ret_gpu, diag);
 }
 
-int fa_list_winners(fa_tuner *tuner, fa_answer **ret_answers, size_t *ret_count, fa_diag *diag)
+int fa_list_winners(fa_tuner *tuner, fa_answer **ret_answers, size_t *ret_count, size_t *ret_unread,
+                    fa_diag *diag)
 {
     FA_ENDS(fa_free_at) fa_winner_record *rows = NULL;
     fa_list list = {0};
@@ -69,7 +70,7 @@ int fa_list_winners(fa_tuner *tuner, fa_answer **ret_answers, size_t *ret_count,
     size_t count = 0;
     FA_OR_RETURN(fa_tuner_check_with(tuner, ret_answers != NULL && ret_count != NULL,
                                      "ret_answers or ret_count", diag));
-    int rc = FA_HELD(tuner, fa_store_winners(tuner->store, NULL, &rows, &count, diag));
+    int rc = FA_HELD(tuner, fa_store_winners(tuner->store, NULL, &rows, &count, ret_unread, diag));
     for (size_t i = 0; rc == 0 && i < count; i++) {
         rc = fa_records_answer(&rows[i], NULL, &answer, diag);
         if (rc == 0)

@@ -186,7 +186,7 @@ int fa_records_elsewhere(fa_tuner *tuner, const fa_target *target, fa_elsewhere 
     fa_list list = {0};
     size_t count = 0;
     int sm = 0, nearest = INT_MAX;
-    FA_OR_RETURN(fa_store_winners(tuner->store, &scope->problem, &rows, &count, diag));
+    FA_OR_RETURN(fa_store_winners(tuner->store, &scope->problem, &rows, &count, NULL, diag));
     for (size_t i = 0; i < count; i++)
         fa_winners_add(&list, &rows[i]);
     free(rows);

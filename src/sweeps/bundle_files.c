@@ -470,7 +470,7 @@ static int copy_winner(const fa_winner_record *stored, fa_winner_record *ret_win
 
 /* Adds a winner of a store to the bundle's part, or leaves it out. */
 static int export_one(fa_tuner *tuner, fa_store *from, const fa_export_options *options,
-                      fa_store *part, const fa_winner_record *stored, int32_t *skipped,
+                      fa_store *part, const fa_winner_record *stored, fa_bundle_info *told,
                       fa_diag *diag)
 {
     fa_answer answer;
@@ -490,7 +490,7 @@ static int export_one(fa_tuner *tuner, fa_store *from, const fa_export_options *
         rc = fa_bundle_add(part, &winner, cubin.bytes, cubin.size, diag);
     if (rc == FA_ENOTFOUND || rc == FA_ECORRUPT) {
         fa_note(tuner, "a winner is left out: %s", diag->text);
-        (*skipped)++;
+        told->skipped++;
         rc = 0;
     }
     return rc;
@@ -498,14 +498,15 @@ static int export_one(fa_tuner *tuner, fa_store *from, const fa_export_options *
 
 /* `work` is held. */
 static int export_stored(fa_tuner *tuner, fa_store *from, const fa_export_options *options,
-                         fa_store **ret_part, int32_t *skipped, fa_diag *diag)
+                         fa_store **ret_part, fa_bundle_info *told, fa_diag *diag)
 {
     FA_ENDS(fa_free_at) fa_winner_record *rows = NULL;
-    size_t count = 0;
+    size_t count = 0, unread = 0;
     FA_OR_RETURN(fa_portable_new(ret_part, diag));
-    FA_OR_RETURN(fa_store_winners_by_cubin(from, &rows, &count, diag));
+    FA_OR_RETURN(fa_store_winners_by_cubin(from, &rows, &count, &unread, diag));
+    told->unread = (int32_t)unread;
     for (size_t i = 0; i < count; i++)
-        FA_OR_RETURN(export_one(tuner, from, options, *ret_part, &rows[i], skipped, diag));
+        FA_OR_RETURN(export_one(tuner, from, options, *ret_part, &rows[i], told, diag));
     return 0;
 }
 
@@ -516,7 +517,7 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
     FA_ENDS(fa_lines_free) fa_lines lines = {0};
     fa_secret_key secret = {.algorithm = {0}};
     char signature[FA_STORE_PATH_MAX];
-    int32_t skipped = 0;
+    fa_bundle_info told = {0};
     diag = diag != NULL ? diag : &reason;
     FA_OR_RETURN(fa_tuner_check(tuner, diag));
     if (options == NULL || options->size != sizeof *options)
@@ -535,8 +536,7 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
     if (rc == 0 && source.file != NULL) {
         rc = read_and_make(tuner, &source, &lines, diag);
     } else if (rc == 0) {
-        rc = FA_HELD(tuner,
-                     export_stored(tuner, tuner->store, options, &lines.part, &skipped, diag));
+        rc = FA_HELD(tuner, export_stored(tuner, tuner->store, options, &lines.part, &told, diag));
     }
     if (rc == 0 && lines.part == NULL)
         rc = fa_fail(diag, FA_ENOTFOUND, "%s holds no winner", source.file);
@@ -545,7 +545,8 @@ int fa_export(fa_tuner *tuner, const fa_export_options *options, fa_bundle_info 
                              ret_info, diag);
     if (rc == 0 && ret_info != NULL) {
         ret_info->trusted = ret_info->is_signed;
-        ret_info->skipped = skipped;
+        ret_info->skipped = told.skipped;
+        ret_info->unread = told.unread;
         ret_info->failed = lines.failed;
         ret_info->baselines = (int32_t)lines.baselines;
     }
@@ -715,9 +716,8 @@ int fa_push(fa_tuner *tuner, fa_bundle_info *ret_pushed, fa_diag *diag)
 {
     const fa_export_options all = {.size = sizeof all};
     struct importing importing = {.tuner = tuner, .own = true};
-    fa_bundle_info pushed = {0};
+    fa_bundle_info pushed = {0}, told = {0};
     fa_store *file = NULL, *part = NULL;
-    int32_t skipped = 0;
     FA_OR_RETURN(fa_tuner_check_with(tuner, ret_pushed != NULL, "ret_pushed", diag));
     if (tuner->spare_path[0] == 0)
         return fa_fail(diag, FA_ESTORE,
@@ -729,7 +729,7 @@ int fa_push(fa_tuner *tuner, fa_bundle_info *ret_pushed, fa_diag *diag)
     if (rc == 0)
         rc = fa_store_open(tuner->spare_path, FA_STORE_EXISTING, NULL, &file, NULL, diag);
     if (rc == 0)
-        rc = export_stored(tuner, file, &all, &part, &skipped, diag);
+        rc = export_stored(tuner, file, &all, &part, &told, diag);
     fa_store_close(&file);
     pthread_mutex_unlock(&tuner->work);
     if (rc == 0)
@@ -740,7 +740,7 @@ int fa_push(fa_tuner *tuner, fa_bundle_info *ret_pushed, fa_diag *diag)
     fa_store_close(&part);
     if (rc != 0 && rc != FA_ENOTFOUND) /* there is no winner */
         return rc;
-    pushed.skipped = skipped;
+    pushed.skipped = told.skipped;
     *ret_pushed = pushed;
     return 0;
 }
