@@ -12,7 +12,7 @@ from place import L4, ONE, SOURCE, Place
 
 def told_of(model, *words, status=0):
     """What fa_tune.model says of a model."""
-    done = subprocess.run([sys.executable, os.path.join(SOURCE, "python", "fa_tune", "model.py"), model, *words], capture_output=True, check=False, encoding="utf-8")
+    done = subprocess.run([sys.executable, "-B", "-m", "fa_tune.model", model, *words], cwd=os.path.join(SOURCE, "python"), capture_output=True, check=False, encoding="utf-8")
     tap.equal((model, done.returncode), (model, status))
     return done.stdout if status == 0 else done.stderr
 
@@ -104,9 +104,9 @@ def the_names_of_models_are_taken_as_people_write_them():
         tap.has(told_of("--help"), "MODEL is a name, however it is written")
         for name, part in (("lama-3-8b", "did you mean llama-3-8b?"), ("phi-3", "did you mean phi-3-"),
                            ("mistral-7b", "did you mean mistral-7b-v0.1?"), ("xyzzy", "nor a config.json"),
-                           ("deepseek-ai/DeepSeek-V3.2", "its sparse attention is not covered"),
-                           ("llama-4-scout", "chunks")):
+                           ("deepseek-ai/DeepSeek-V3.2", "its sparse attention is not covered"), ("llama-4-scout", "chunks")):
             tap.has(told_of(name, status=1), part)
+        tap.has(told_of("llama-3-8b", "hedas_q=4", status=1), "llama-3-8b: a problem has no field 'hedas_q': did you mean 'heads_q'?")
 
 
 def every_model_of_the_table_has_layers_or_says_why_not():

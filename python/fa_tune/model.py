@@ -10,9 +10,13 @@ import os
 import re
 import sys
 
+from ._errors import did_you_mean
+from ._types import ProblemFields
+
 LEFT_OUT = set("meta instruct chat hf it base pt coder math preview bf16 fp16 fp8 int4 int8 awq gptq gguf mlx 4bit 8bit thinking 128k 1m 4k 8k dense".split())
 
 PARTS = "text_config", "llm_config", "language_config", "thinker_config"  # of the language model, beside an image's or a voice's
+FIELDS = sorted(ProblemFields.__optional_keys__ - {"heads", "seq"})  # those stand for one or two of them, and not in a plan
 MIXED = "gemma2", "gemma3", "gpt_oss", "cohere2"  # have layers of both kinds, whether or not the config lists them
 
 
@@ -136,6 +140,8 @@ def main(arguments):
         else:
             layers = _layers_called(named[0], table["models"])
         given = dict(word.split("=", 1) for word in arguments if "=" in word)
+        for name in (one for one in given if one not in FIELDS):
+            raise ValueError("a problem has no field %r%s" % (name, did_you_mean(name, FIELDS)))
         for problem in problems_of(layers, table["training" if "--training" in arguments else "serving"], given):
             print(json.dumps(problem))
     except (OSError, ValueError) as error:
