@@ -8,7 +8,7 @@
 #include "check.h"
 #include "fa_problem.h"
 
-enum { KINDS = 7, LATE = 6 };
+enum { KINDS = 7, LATE = 6, COUNTERS = 40 };
 
 /* Each fault goes to a config of its own; all but the last one are compiled for other tests, too. */
 static const struct {
@@ -82,6 +82,7 @@ static int load_kind(int kind)
     int count = fa_bench_cases(&world.problem, 1, cases);
     for (int i = 0; rc == 0 && i < count; i++) {
         load.launches[i] = candidate.launches;
+        load.launches[i].counters = kind == 0 ? 1 : COUNTERS;
         rc = fixture_grid(&world.fixture, &candidate, &cases[i], &world.gpu,
                           load.launches[i].at[0].grid, &diag);
     }
@@ -160,13 +161,16 @@ BENCH_TEST(each_fault_is_rejected_with_its_own_reason)
     }
 }
 
-BENCH_TEST(a_good_kernel_passes_after_another_has_overrun)
+BENCH_TEST(a_good_kernel_passes_after_another_has_overrun_and_leaves_all_counters_zero)
 {
+    uint32_t last = 1;
     bool ok;
     check_proof(4, &ok);
     CHECK(ok);
-    check_proof(0, &ok);
+    check_proof(0, &ok); /* which has one */
     CHECK(ok);
+    fa_bench_download(world.bench, &last, world.bench->counters.at + 4 * (COUNTERS - 1), 4);
+    CHECK_INT(last, 0);
 }
 
 static float samples[FA_BENCH_SAMPLES_MAX];

@@ -580,7 +580,7 @@ int fa_bench_verify(fa_bench *b, fa_bench_kernel *kernel, fa_proof *ret_proof, f
     for (int i = 0; (b->rc != 0 || !proof.passed) && i < b->count; i++)
         if (b->at[i].answered == b->proofs) /* the next kernel that is launched on it is its first */
             b->at[i].answered = 0;
-    if (!proof.passed && b->counters.bytes > 0) /* others are timed with them */
+    if (b->counters.bytes > 0) /* others, which may have more of them, are timed with them */
         fa_bench_zero(b, b->counters.at, b->counters.bytes);
     if (b->rc != 0) {
         b->damaged = true;
