@@ -36,8 +36,7 @@ def between(dice, low, high):
 def draw_attention(dice, most):
     heads, heads_kv = dice.choice(HEADS)
     dim, seq = dice.choice([40, 64, 64, 72, 80, 96, 112, 128, 128, 128, 192, 256]), between(dice, 100, most)
-    if dice.random() < 0.3:
-        seq = max(128, seq // 128 * 128)
+    seq = max(128, seq // 128 * 128) if dice.random() < 0.3 else seq
     room = int(3e8 / (seq * heads * dim))   # elements of a tensor
     batch = min(between(dice, 1, 32), max(1, room), max(1, int(6e13 / (seq * seq * heads * dim))))
     return {"batch": batch, "heads": heads, "heads_kv": heads_kv, "seq": seq, "dim": dim, "causal": dice.random() < 0.6}
