@@ -124,12 +124,12 @@ def run_row(tuner, clock, shape, forms, budget_ms):
             if not error <= 0.02:
                 raise SystemExit(f"wrong result: {error} beside cuDNN in {shape}, {name}, {way}")
     us = {name: t * 1e3 for name, t in clock.in_turn(calls, budget_ms).items()}
-    own = vllm_fa3.faster(us)
-    if "fixed" in own:
-        us["fa3"] = own["fixed"]
+    own, lead = vllm_fa3.faster(us), forms[0]
+    if lead in own:
+        us["fa3"] = own[lead]
     best = min(us[name] for name in ("cudnn", "fa2", "fa3") if name in us)
-    return dict(shape=shape, best=best, configs=configs, us=us, ours=best / us["fixed"],
-                **{f"fixed/{name}": us["fixed"] / us[name] for name in forms[1:]},
+    return dict(shape=shape, best=best, configs=configs, us=us, ours=best / us[lead],
+                **{f"{lead}/{name}": us[lead] / us[name] for name in forms[1:]},
                 **{f"fa3 {name}": own[name] / us[name] for name in forms if name in own})
 
 

@@ -121,7 +121,7 @@ def packed_backward(problem, cache):
 
 def decode(problem, _):
     *shape, form = problem.values()
-    row = decode_vs_torch.run_row(tuner(), Clock(ahead=400_000), tuple(shape), list(dict.fromkeys(["fixed", form])), 60)
+    row = decode_vs_torch.run_row(tuner(), Clock(ahead=400_000), tuple(shape), [form], 60)
     us, config = row["us"], row["configs"][form]
     peer = {"fa3": row["fa3 " + form] * us[form]} if "fa3 " + form in row else {"torch": row["best"]} if form == "fixed" else {}
     return {"cold_s": math.nan, "fa_tune": us[form], **peer, "family": config}
