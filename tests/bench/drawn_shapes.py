@@ -5,10 +5,12 @@
 Each row: medians of 45 launches (9 at least, where they take more than a second) in turn, with the L2 cache flushed and the host's part hidden; after the timing the whole of the
 outputs, which were NaN before, against a peer's. Needs the installed wheel and PyTorch on a GPU. FA_PEERS: training_vs_torch.py's. Decoding and packed
 sequences are timed by decode_vs_torch.py and prefill_serving.py, which want FA_TUNE_LIBRARY and vLLM's FlashAttention-3 in FA_PEERS.
+Several seeds and operations take turns, so that tables that the time cuts short are equally long, and what one row compiled serves the others.
 
-    python3 tests/bench/drawn_shapes.py SEED forward|backward|gemm|rms_norm|decode|packed|packed_backward [COUNT] [--from N] [--out FILE]"""
+    python3 tests/bench/drawn_shapes.py 1,2,3 forward,backward,gemm,rms_norm,decode,packed,packed_backward [COUNT] [--from N] [--seconds S] [--out FILE]"""
 import argparse
 import functools
+import itertools
 import math
 import random
 import time
@@ -19,7 +21,7 @@ import operation_vs_torch
 import prefill_serving
 import training_vs_torch as training
 import vllm_fa3
-from attn_vs_torch import Clock
+from attn_vs_torch import Clock, geomean, in_time
 from training_vs_torch import fa_tune, torch  # with a store of their own
 
 # Heads and KV heads of published models; [n, k] of their layers.
@@ -150,32 +152,37 @@ OPERATIONS = {"forward": (lambda dice: draw_attention(dice, 32768), forward), "b
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("seed", type=int)
-    parser.add_argument("operation", choices=OPERATIONS)
+    parser.add_argument("seeds", help="one or several, as 1,2,3")
+    parser.add_argument("operations", help="one or several of " + ",".join(OPERATIONS))
     parser.add_argument("count", type=int, nargs="?", default=40)
-    parser.add_argument("--from", dest="first", type=int, default=0, help="how many of the seed's problems are left out, as measured before")
+    parser.add_argument("--from", dest="first", type=int, default=0, help="how many of a seed's problems are left out, as measured before")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no further row is begun after so many")
     parser.add_argument("--out", help="also write the rows as JSON lines")
     options = parser.parse_args()
-    draw, run = OPERATIONS[options.operation]
-    dice, rows = random.Random("%d %s" % (options.seed, options.operation)), []
-    cache = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-    print("%s, seed %d, %s\n| problem | fa_tune us | fastest peer us | / fa_tune | cold s |" % (torch.cuda.get_device_name(), options.seed, options.operation))
-    for problem in [draw(dice) for _ in range(options.first + options.count)][options.first:]:
-        row = {**problem, **run(problem, cache)}
+    tables, rows, cache = {}, [], torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    for table in itertools.product(options.operations.split(","), options.seeds.split(",")):
+        draw, dice = OPERATIONS[table[0]][0], random.Random("%s %s" % table[::-1])
+        tables[table] = [draw(dice) for _ in range(options.first + options.count)][options.first:]
+    print("%s\n| operation, seed: problem | fa_tune us | fastest peer us | / fa_tune | cold s |" % torch.cuda.get_device_name())
+    turns = [(*table, problem) for problems in zip(*tables.values()) for table, problem in zip(tables, problems)]
+    for kind, seed, problem in in_time(turns, options.seconds):
+        row = {"operation": kind, "seed": int(seed), **problem, **OPERATIONS[kind][1](problem, cache)}
         peers = {name: row[name] for name in ("pytorch-fa2", "pytorch-cudnn", "flash-attention-4", "fa3", "cublas", "torch", "torch.compile") if name in row}
         if not peers:
-            print("| %s | %.1f | no peer takes it" % (problem, row["fa_tune"]), flush=True)
+            print("| %s, %s: %s | %.1f | no peer takes it" % (kind, seed, problem, row["fa_tune"]), flush=True)
             continue
         name = min(peers, key=peers.get)
         row["fastest"] = peers[name]
         rows.append(row)
         training.finish(rows, [], options.out)  # a table that is cut short keeps its rows
-        print("| %s | %.1f | %s %.1f | %.3f | %.1f | %s" % (" ".join("%s=%s" % item for item in problem.items()), row["fa_tune"], name, peers[name],
-                                                          peers[name] / row["fa_tune"], row["cold_s"], " ".join(map(str, [row.get("family", ""), *row.get("tunables", {}).items()]))), flush=True)
+        print("| %s, %s: %s | %.1f | %s %.1f | %.3f | %.1f | %s" % (
+            kind, seed, " ".join("%s=%s" % item for item in problem.items()), row["fa_tune"], name, peers[name], peers[name] / row["fa_tune"],
+            row["cold_s"], " ".join(map(str, [row.get("family", ""), *row.get("tunables", {}).items()]))), flush=True)
         torch.cuda.empty_cache()
-    training.finish(rows, ["fastest"], None)
-    ratios = sorted(row["fastest"] / row["fa_tune"] for row in rows)
-    print("%d problems, worst %.3f, below 1.00: %d, below 0.95: %d" % (len(rows), ratios[0], sum(r < 1 for r in ratios), sum(r < 0.95 for r in ratios)))
+    for kind, of in itertools.groupby(sorted(rows, key=lambda row: row["operation"]), lambda row: row["operation"]):
+        ratios = sorted(row["fastest"] / row["fa_tune"] for row in of)
+        print("%s: %d problems, geometric mean %.3f, worst %.3f, below 1.00: %d, below 0.95: %d" % (
+            kind, len(ratios), geomean(ratios), ratios[0], sum(r < 1 for r in ratios), sum(r < 0.95 for r in ratios)))
 
 
 if __name__ == "__main__":

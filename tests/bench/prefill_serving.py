@@ -149,10 +149,7 @@ def share_of_window(length):
 def run_row(tuner, clock, name, row, forms, budget_ms):
     tensors = Row(row["lengths"], row["heads"], row["dim"])
     same = len(set(row["lengths"])) == 1
-    calls, configs = {}, {}
-    if same:
-        calls["cudnn"] = tensors.cudnn()
-    calls["fa2"] = tensors.fa2()
+    calls, configs = {**({"cudnn": tensors.cudnn()} if same else {}), "fa2": tensors.fa2()}, {}
     asked = {form: fields for form, fields in row["forms"].items() if forms is None or form in forms}
     for form, fields in {**({"dense": {}} if same else {}), **asked}.items():
         cache = tensors.pages(fields["page"]) if fields.get("page") else (tensors.k, tensors.v, None)

@@ -25,8 +25,8 @@ os.environ.setdefault("FA_TUNE_SYSTEM", "")
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 
+import attn_vs_torch  # noqa: E402
 import fa_tune  # noqa: E402
 
 if os.environ.get("FA_PEERS"):
@@ -44,17 +44,14 @@ def rows_of(dims, varlen):
     return [(batch, max(1, 2048 // dim), seq, dim, dim_v, causal) for dim, dim_v in dims for causal in (False, True) for batch, seq in sizes]
 
 
-SDPA = {"pytorch-fa2": SDPBackend.FLASH_ATTENTION, "pytorch-cudnn": SDPBackend.CUDNN_ATTENTION}
+SDPA = {"pytorch-fa2": "fa2", "pytorch-cudnn": "cudnn"}
 PEERS = [*SDPA, "flash-attention-4"]
 SEQUENCES = [8192, 64, 3511, 181, 1024, 512, 2200, 4096, 97, 300, 1500, 700, 6000, 128, 2600, 420, 850, 393]  # 32,768 in all
 
 
 def sdpa(back_end, **how):
     """The function of q, k and v that is SDPA by one back end alone."""
-    def attend(*tensors):
-        with sdpa_kernel(back_end):
-            return F.scaled_dot_product_attention(*tensors, **how)
-    return attend
+    return lambda *tensors: attn_vs_torch.sdpa(back_end, *tensors, **how)()
 
 
 def ways_of(causal):
@@ -130,8 +127,7 @@ def finish(rows, peers, path):
     for peer in peers:
         with_it = [row for row in rows if peer in row]
         if with_it:
-            mean = math.exp(sum(math.log(row[peer] / row["fa_tune"]) for row in with_it) / len(with_it))
-            print("geometric mean, %s / fa_tune: %.3f" % (peer, mean))
+            print("geometric mean, %s / fa_tune: %.3f" % (peer, attn_vs_torch.geomean(row[peer] / row["fa_tune"] for row in with_it)))
     if path:
         with open(path, "w", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
