@@ -105,7 +105,8 @@ FA_DEVICE int next_step(const Work &w, int step) { return kTurns && step == 0 ? 
 // The tiles of a block, of the thread that fetches: sequence by sequence where those have lengths of their own, else of all at
 // once. Where there is a causal mask their order is that of attn_sections.cuh; else tiles that are short of queries come last.
 class Dealer {
-    u32 number = blockIdx.x;
+    u32 number = blockIdx.x;   // of the next tile, or of the last one while the next is not drawn yet
+    bool drawn = true;         // the former
     u32 before = 0;        // tiles of the sequences before this one
     int batch = 0;         // this sequence
 
@@ -146,16 +147,23 @@ class Dealer {
     }
 
   public:
+    // The next tile's number, asked for in front of a tile's last step: asked for earlier, it would give another long tile to a block that
+    // has one, while others wait.
+    __device__ __forceinline__ void draw(const fa_attn_serving_params &p) {
+        if (drawn) return;
+        asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(number) : "l"(p.counters) : "memory");
+        number += gridDim.x, drawn = true;
+    }
     __device__ __forceinline__ Work next(const fa_attn_serving_params &p) {
         Work w = {};
+        draw(p);
         if (!find(p, w)) {
             // Each block with a tile draws until it gets a number behind the last, so there are as many draws as tiles.
             if (number == before + gridDim.x - 1) asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(p.counters), "r"(0) : "memory");
             w.steps = -1;
             return w;
         }
-        asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(number) : "l"(p.counters) : "memory");
-        number += gridDim.x;
+        drawn = false;
         const Sequence s = sequence_of(p, w);
         const int begin = WINDOW != 0 ? first_key(p, s, w.row0) : 0;
         const int end = end_key(p, s, (w.row0 + kM < s.len_q ? w.row0 + kM : s.len_q) - 1);
@@ -233,7 +241,7 @@ FA_DEVICE void load_tile(const fa_attn_serving_params &p, const fa_tensor_map *m
     }
 }
 
-// One thread: K of a step before its V, Q behind a tile's first K. The next tile is drawn when most keys are under way.
+// One thread: K of a step before its V, Q behind a tile's first K. The next tile is handed over with the last step.
 FA_DEVICE void fetch(const fa_attn_serving_params &p, const fa_attn_tensor_maps &maps, u32 base) {
     Ring<STAGES> k, raw;
     Ring<Q_STAGES> q;
@@ -251,6 +259,7 @@ FA_DEVICE void fetch(const fa_attn_serving_params &p, const fa_attn_tensor_maps 
         told.advance();
 #pragma unroll 1
         for (int left = w.steps, step = first_step(w); left == w.steps || left > 0; --left, step = next_step(w, step)) {
+            if (left <= 1) dealer.draw(p);
             if (left > 0) {
                 barrier_wait(barrier_at(base, kKEmpty + k.slot), k.parity ^ 1);
                 load_tile(p, &maps.k, base + k.slot * kTile, barrier_at(base, kKFull + k.slot), w, step);
@@ -273,7 +282,7 @@ FA_DEVICE void fetch(const fa_attn_serving_params &p, const fa_attn_tensor_maps 
                 load_tile(p, &maps.v, base + kRawAt + raw.slot * kTile, barrier_at(base, kRawFull + raw.slot), w, step);
                 raw.advance();
             }
-            if (left == (w.steps < 3 ? w.steps : w.steps - 2)) tell();
+            if (left <= 1) tell();
         }
     }
 }
