@@ -26,7 +26,7 @@ KEPT = os.path.join(os.environ.get("FA_TEST_KEPT") or os.path.join(os.path.dirna
 KEPT_MOST = 400  # programs and libraries
 RENDERED = "rendered.cu"
 EMULATOR = "emulator_hopper.hpp"  # includes emulator.hpp
-OPTIONS = ["-std=c++17", "-fPIC", "-fno-semantic-interposition", "-fno-strict-aliasing", "-w", "-Wno-psabi"]
+OPTIONS = ["-O1", "-std=c++17", "-fPIC", "-fno-semantic-interposition", "-fno-strict-aliasing", "-w", "-Wno-psabi"]
 LINKER = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []  # takes a fifth of the time
 TEMPLATES = os.path.join(os.path.dirname(HERE), "kernel_templates")
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.%s.%s.f32 {%%0,%%1,%%2,%%3}, {%%4,%%5,%%6,%%7}, {%%8,%%9}, {%%0,%%1,%%2,%%3};"
@@ -326,17 +326,17 @@ def shared_parts(compiler, judge):
             return kept([*what, end, *options], end, lambda path: subprocess.run([compiler, *OPTIONS, *options, "-o", path], check=True))
         finally:
             os.close(folder)
-    header = make(EMULATOR + ".gch", "-Og", "-x", "c++-header", os.path.join(HERE, EMULATOR))
+    header = make(EMULATOR + ".gch", "-x", "c++-header", os.path.join(HERE, EMULATOR))
     sources = [path for path in (os.path.join(HERE, "emulator.cpp"), apart) if os.path.isfile(path)]
     return what, os.path.dirname(header), [make("made.o", "-O3", "-c", path) for path in sources]
 
 
 def compiled(compiler, text, judge=None):
     """A library of the emulator and the text behind it, or a program that ends with `judge`. What was compiled once, from the same text
-    by the same compiler, serves every test and both builds. A text's code runs for less time than optimising it takes."""
+    by the same compiler, serves every test and both builds. More optimising takes longer than a text's code runs for."""
     what, folder, objects = shared_parts(compiler, judge)
     text = '#include "%s"\n%s' % (EMULATOR, text)
-    command = [compiler, *OPTIONS, "-Og", "-I", folder, "-I", HERE, *(["-shared"] if judge is None else []), "-x", "c++", "-", "-x", "none", *objects, *LINKER]
+    command = [compiler, *OPTIONS, "-I", folder, "-I", HERE, *(["-shared"] if judge is None else []), "-x", "c++", "-", "-x", "none", *objects, *LINKER]
     return kept([*what, str(judge), text], "made", lambda path: subprocess.run([*command, "-o", path], input=text, check=True, text=True))
 
 
