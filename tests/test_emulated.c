@@ -516,11 +516,11 @@ TEST(scores_and_masks_of_a_user_are_right)
         "{\"family\": \"attn_fwd_prefill_sm80\", \"tunables\": {\"BLOCK_M\": 64, \"BLOCK_N\": 64,"
         " \"STAGES\": 2, \"WARPS\": 4, \"Q_IN_REGS\": 0, \"MIN_BLOCKS\": 1}}",
         "{\"family\": \"attn_fwd_prefill_sm90a\", \"tunables\": {\"BLOCK_M\": 128, \"BLOCK_N\": 64,"
-        " \"STAGES\": 2, \"Q_STAGES\": 2, \"PINGPONG\": 1, \"MIN_BLOCKS\": 1, \"PACK\": 0}}",
+        " \"STAGES\": 2, \"Q_STAGES\": 2, \"PINGPONG\": 1, \"MIN_BLOCKS\": 1, \"PACK\": 0, \"SHORT\": 0}}",
         "{\"family\": \"attn_fwd_fp8_sm89\", \"tunables\": {\"BLOCK_M\": 64, \"BLOCK_N\": 32,"
         " \"STAGES\": 2, \"WARPS\": 4, \"Q_IN_REGS\": 0, \"MIN_BLOCKS\": 2}}",
         "{\"family\": \"attn_fwd_prefill_sm90a\", \"tunables\": {\"BLOCK_M\": 192, \"BLOCK_N\": 80,"
-        " \"STAGES\": 2, \"Q_STAGES\": 1, \"PINGPONG\": 1, \"MIN_BLOCKS\": 1, \"PACK\": 0}}"};
+        " \"STAGES\": 2, \"Q_STAGES\": 1, \"PINGPONG\": 1, \"MIN_BLOCKS\": 1, \"PACK\": 0, \"SHORT\": 1}}"};
     static const struct {
         const char *problem;
         int config;
@@ -693,9 +693,9 @@ TEST_WITHIN(unless_left_out, a_wait_of_hopper_that_is_left_out_is_found)
         p.kv_dtype = rows[i].fp8 ? FA_KV_FP8 : FA_KV_SAME;
         snprintf(config, sizeof config,
                  "{\"family\":\"%s\",\"tunables\":{\"BLOCK_M\":%d,\"BLOCK_N\":64,\"STAGES\":%d,"
-                 "\"Q_STAGES\":%d,\"PINGPONG\":%d,%s\"MIN_BLOCKS\":1,\"PACK\":%d}}",
+                 "\"Q_STAGES\":%d,\"PINGPONG\":%d,%s,\"MIN_BLOCKS\":1,\"PACK\":%d}}",
                  rows[i].family, rows[i].block_m, rows[i].stages, rows[i].q_stages,
-                 rows[i].block_m > 64, is_dense ? "\"PERSISTENT\":1," : "", rows[i].window == 0);
+                 rows[i].block_m > 64, is_dense ? "\"PERSISTENT\":1" : "\"SHORT\":0", rows[i].window == 0);
         unnoticed += count_unnoticed(&p, config, rows[i].changes);
     }
     world.gpu.sm_count = 132;

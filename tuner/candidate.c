@@ -467,7 +467,8 @@ void fa_model_soonest_first(const fa_space *space, int *order, int count)
     for (int i = 0; i < count; i++) {
         const fa_candidate *first = &space->candidate[order[0]],
                            *candidate = &space->candidate[order[i]];
-        int32_t need = fa_model_tunable(candidate, "CONSUMER_NEED", 0);
+        const int32_t need = fa_model_tunable(candidate, "CONSUMER_NEED", 0) *
+                             (3 - fa_model_tunable(candidate, "SHORT", 0));
         if (!(candidate->trial.predicted_us > 0) || need <= 0 ||
             candidate->trial.predicted_us > first->trial.predicted_us * alike)
             break;

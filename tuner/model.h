@@ -31,9 +31,9 @@ int fa_model_break_ties(const fa_problem *problem, const fa_space *space, int *o
  * thread first (the manifest's estimate, or its let CONSUMER_NEED); among equals the one that is predicted to be faster. */
 void fa_model_largest_first(const fa_space *space, int *order, int count);
 
-/* Of ranked candidates, moves the one to the front that compiles soonest (has the lowest let CONSUMER_NEED) among those
- * predicted within 2 % of the first, which the model cannot tell apart. The others stay in order, and all do where a
- * family has no such let: its compiles are short. */
+/* Of ranked candidates, moves the one to the front that compiles soonest (has the lowest let CONSUMER_NEED, of which its
+ * tunable SHORT takes a third away) among those predicted within 2 % of the first, which the model cannot tell apart. The
+ * others stay in order, and all do where a family has no such let: its compiles are short. */
 void fa_model_soonest_first(const fa_space *space, int *order, int count);
 
 /* ---- point.c: what the operations' models share, and the model of those without their own -------*/

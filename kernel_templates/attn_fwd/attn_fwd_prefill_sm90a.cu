@@ -36,6 +36,8 @@ FA_DEVICE void cluster_sync() { asm volatile("barrier.cluster.arrive.release;\nb
 #if OWN_PIECES
 #include "fa_async.cuh"
 #endif
+// Whether a step from one tile to the next has code of its own, in which the softmax and a text stand for the third time.
+#define ACROSS (SHORT == 0 && (GROUPS > 1 || WIDE > 128))
 #include "attn_sections.cuh"
 #include "attn_serving.cuh"
 #include "attn_serving_params.h"
