@@ -149,25 +149,17 @@ void fa_job_set_launches(fa_job *job, int first, int count)
 
 void fa_job_count(fa_job *job, const fa_trial *trial)
 {
-    fa_progress *p = &job->progress;
-    switch (trial->status) {
-    case FA_STATUS_MEASURED:
-        p->measured++;
-        p->proved++;
-        break;
-    case FA_STATUS_COMPILED:
-        p->proved += job->prove_only;
-        break;
-    case FA_STATUS_SPILLS:
-    case FA_STATUS_REGISTERS:
+    const bool measured = trial->status == FA_STATUS_MEASURED;
+    if (trial->status == FA_STATUS_SPILLS || trial->status == FA_STATUS_REGISTERS) {
         job->pruned++;
-        return;
-    default:
-        p->failed++;
-        return;
+    } else if (!measured && trial->status != FA_STATUS_COMPILED) {
+        job->progress.failed++;
+    } else {
+        job->progress.measured += measured;
+        job->progress.proved += measured || job->prove_only;
+        if (job->best.status == FA_STATUS_PENDING || fa_trial_compare(trial, &job->best) < 0)
+            job->best = *trial;
     }
-    if (job->best.status == FA_STATUS_PENDING || fa_trial_compare(trial, &job->best) < 0)
-        job->best = *trial;
 }
 
 void fa_job_settle(fa_job *job, int index, fa_status status, const char *reason)

@@ -15,6 +15,7 @@
 #include "spec.h"
 #include "trial.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -315,26 +316,31 @@ static int count_before(const fa_job *job, const fa_candidate *candidate)
     return before;
 }
 
-/* Of a family that bounds its tries, what the model puts behind them does not pay. Effort PATIENT tries all. */
+/* What by the model takes FAR times as long as its first does not pay, on Hopper, where its predictions were compared with
+ * races; nor what it puts behind a family's tries. Effort PATIENT tries all. */
+static const double FAR = 1.25;
+
 static int leave_out(fa_job *job, int count)
 {
+    const fa_trial *first = &job->space.candidate[job->compile.order[0]].trial;
+    const bool is_known = job->measuring && job->target.gpu.sm == 90;
+    const double most_us = is_known ? FAR * first->predicted_us : INFINITY;
     const fa_family_list *families = fa_families_for(job->tuner, &job->target.problem);
     int tried[FA_FAMILIES_MAX] = {0}, kept = 0;
     for (int i = 0; i < count; i++) {
         const int index = job->compile.order[i];
         fa_candidate *candidate = &job->space.candidate[index];
         const int most = families->family[candidate->family]->tries;
-        int *before = &tried[candidate->family];
-        if (most == 0 || candidate->is_default ||
-            (*before < most && (*before)++ + count_before(job, candidate) < most) ||
-            fa_config_equal(&candidate->trial.config, &job->elsewhere.config)) {
+        if (candidate->is_default ||
+            fa_config_equal(&candidate->trial.config, &job->elsewhere.config) ||
+            (candidate->trial.predicted_us <= most_us &&
+             (most == 0 || tried[candidate->family]++ + count_before(job, candidate) < most))) {
             job->compile.order[kept++] = index;
             continue;
         }
-        *before = most; /* those that follow are no better to the model */
         candidate->trial.status = FA_STATUS_DOES_NOT_PAY;
         snprintf(candidate->trial.reason, sizeof candidate->trial.reason,
-                 "the model puts %d others before it", most);
+                 "the model puts %d others before it", i);
     }
     job->space.survivors -= count - kept;
     job->progress.in_budget = job->space.survivors;
