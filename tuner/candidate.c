@@ -458,10 +458,9 @@ void fa_model_largest_first(const fa_space *space, int *order, int count)
         qsort_r(order, (size_t)count, sizeof *order, compare_size, (void *)(uintptr_t)space);
 }
 
-static const double alike = 1.02; /* predictions that differ by less say nothing */
-
-void fa_model_soonest_first(const fa_space *space, int *order, int count)
+void fa_model_soonest_first(const fa_problem *problem, const fa_space *space, int *order, int count)
 {
+    const double blur = fa_op_of(problem)->blur, alike = blur > 0.02 ? 1 + blur : 1.02;
     int32_t least = 0;
     int best = 0;
     for (int i = 0; i < count; i++) {
@@ -469,7 +468,7 @@ void fa_model_soonest_first(const fa_space *space, int *order, int count)
                            *candidate = &space->candidate[order[i]];
         const int32_t need = fa_model_tunable(candidate, "CONSUMER_NEED", 0) *
                              (3 - fa_model_tunable(candidate, "SHORT", 0));
-        if (!(candidate->trial.predicted_us > 0) || need <= 0 ||
+        if (!(candidate->trial.predicted_us > 0) ||
             candidate->trial.predicted_us > first->trial.predicted_us * alike)
             break;
         if (i > 0 && need >= least)

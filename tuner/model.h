@@ -32,9 +32,10 @@ int fa_model_break_ties(const fa_problem *problem, const fa_space *space, int *o
 void fa_model_largest_first(const fa_space *space, int *order, int count);
 
 /* Of ranked candidates, moves the one to the front that compiles soonest (has the lowest let CONSUMER_NEED, of which its
- * tunable SHORT takes a third away) among those predicted within 2 % of the first, which the model cannot tell apart. The
- * others stay in order, and all do where a family has no such let: its compiles are short. */
-void fa_model_soonest_first(const fa_space *space, int *order, int count);
+ * tunable SHORT takes a third away; compiles of a family that has none are short) among those that the model cannot tell
+ * from the first: they are predicted within 2 % of it, or within the operation's blur. The others stay in order. */
+void fa_model_soonest_first(const fa_problem *problem, const fa_space *space, int *order,
+                            int count);
 
 /* ---- point.c: what the operations' models share, and the model of those without their own -------*/
 /* What an SM does in a clock: FLOP of mma.sync, bytes of shared memory, exponentials, FP32 lanes. */

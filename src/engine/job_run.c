@@ -376,8 +376,8 @@ static void set_up_order(fa_job *job)
     int first = count <= FEW_ROUNDS * job->tuner->options.compile_workers ? 0 : count / 2;
     if (job->prove_only) {
         int *order = job->compile.order + seeds;
-        fa_model_soonest_first(&job->space, order, count - seeds);
         fa_model_break_ties(&job->target.problem, &job->space, order, count - seeds);
+        fa_model_soonest_first(&job->target.problem, &job->space, order, count - seeds);
     } else {
         /* Where nothing can be timed and a model ranks the configs, compiling tells only whether one fits. */
         if (count > 0 && job->space.candidate[job->compile.order[0]].trial.predicted_us > 0 &&
