@@ -280,7 +280,7 @@ int fa_job_flush(fa_job *job)
 static const double PROBED = 1.25, HEATED = 1.08;
 /* FINALISTS_MIN are raced, more in short rounds, fewer in slow ones, but FINALISTS_LEAST, so that there is a race of which the
  * winner is the fastest. */
-static const double SHORT_ROUND_US = 3000, SLOW_ROUND_US = 60000, PROBED_ROUND_US = 100000;
+static const double SHORT_ROUND_US = 3000, SLOW_ROUND_US = 60000;
 enum { FINALISTS_LEAST = 3, FINALISTS_MIN = 12, FINALISTS_MAX = 24, HEAT_MAX = 32 };
 
 static int compare_index(const void *a, const void *b, void *context)
@@ -320,7 +320,7 @@ int fa_job_choose_finalists(fa_job *job)
     int count = sorted(job, FA_STATUS_MEASURED, job->measure.finalist), left = 0;
     const double fastest_us =
         count > 0 ? job->space.candidate[job->measure.finalist[0]].trial.median_us : 0;
-    const double most = fmax(FINALISTS_LEAST, fmin(HEAT_MAX, PROBED_ROUND_US / (fastest_us + 1)));
+    const double most = fmax(FINALISTS_LEAST, fmin(HEAT_MAX, SLOW_ROUND_US / (fastest_us + 1)));
     for (int i = 0; i < count; i++) {
         int index = job->measure.finalist[i];
         const fa_trial *trial = &job->space.candidate[index].trial;
