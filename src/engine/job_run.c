@@ -316,14 +316,15 @@ static int count_before(const fa_job *job, const fa_candidate *candidate)
     return before;
 }
 
-/* What by the model takes FAR times as long as its first does not pay, on Hopper, where its predictions were compared with
- * races; nor what it puts behind a family's tries. Effort PATIENT tries all. */
+/* What by the model takes FAR times as long as its first does not pay, of our own templates on Hopper, where its predictions
+ * were compared with races; nor what it puts behind a family's tries. Effort PATIENT tries all. */
 static const double FAR = 1.25;
 
 static int leave_out(fa_job *job, int count)
 {
     const fa_trial *first = &job->space.candidate[job->compile.order[0]].trial;
-    const bool is_known = job->measuring && job->target.gpu.sm == 90;
+    const bool is_known = job->measuring && job->target.gpu.sm == 90 &&
+                          fa_templates_for(job->tuner, &job->target.problem)->builtin;
     const double most_us = is_known ? FAR * first->predicted_us : INFINITY;
     const fa_family_list *families = fa_families_for(job->tuner, &job->target.problem);
     int tried[FA_FAMILIES_MAX] = {0}, kept = 0;
