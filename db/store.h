@@ -25,7 +25,7 @@
 typedef struct fa_store fa_store;
 typedef struct fa_lock fa_lock;
 
-enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 15 };
+enum { FA_STORE_PATH_MAX = 4096, FA_STORE_SCHEMA = 16 };
 enum { FA_STORE_TEXT_MAX = 1 << 20 }; /* bytes of a log, an environment, clocks or evidence */
 
 /* The file that `variable` names (FA_TUNE_STORE; FA_TUNE_LOCAL_STORE: in a server's place), else fa-tune/store.db in

@@ -32,7 +32,7 @@ static const char answer[] =
     "'status':'measured','reason':'a \\\\ {}','threads':1024,'smem_bytes':9,'static_smem_bytes':1048576,'registers':255,"
     "'spill_bytes':10,'blocks_per_sm':11,'grid':[4294967295,1,2],'compile_ms':0.30000000000000004,'predicted_us':1e-24,"
     "'median_us':0.75,'low_us':1.7976931348623157e+308,'high_us':3,'sample_count':12,'max_error':1e-05,'tolerance':0.001,"
-    "'raced':true,'entry':'attn_fwd','cubin_key':'" HASH
+    "'raced':true,'spilled':true,'entry':'attn_fwd','cubin_key':'" HASH
     "','nvrtc':'13.0','driver_version':12080,'unix_time':1795949702,"
     "'default_us':1.5,'tune_s':2.5,"
     "'funnel':" FUNNEL ",'ties':8,'from_problem':" PROBLEM
@@ -88,7 +88,7 @@ static const struct kind {
      true},
     /* Two are made of others, and are not read. */
     {"answer", answer, ",'speedup_over_default':2,'tflops':null}", again_answer,
-     " speedup_over_default tflops strategy undated ties_differ same_bits ", false},
+     " speedup_over_default tflops strategy undated ties_differ same_bits spilled ", false},
     {"failure", failure, "", again_failure, " ", false},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };

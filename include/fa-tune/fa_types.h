@@ -222,8 +222,8 @@ typedef struct fa_trial {
     int32_t sample_count;
     double max_error;        /* largest |o - reference| of the proof */
     double tolerance;        /* what it was held to */
-    bool raced;              /* timed in the final race, interleaved with its rivals: only the times
-                                of one race compare finely */
+    bool raced;   /* timed in the final race: only the times of one race compare finely */
+    bool spilled; /* it spills, and competes as no config without spills came through */
     /* Shared memory that the kernel declares itself, beside smem_bytes, from the cubin; of several launches, the most. */
     int32_t static_smem_bytes;
 } fa_trial;

@@ -61,7 +61,8 @@ enum { FA_STATIC_SMEM_MAX = 1 << 20 };
     X(REAL, "max_error", max_error, .rules = FA_MEMBER_NAN,                                  \
       .known_by = "tolerance") /* of wrong output */                                         \
     X(REAL, "tolerance", tolerance, .rules = FA_MEMBER_UNKNOWN)                              \
-    X(FLAG, "raced", raced)
+    X(FLAG, "raced", raced)                                                                  \
+    X(FLAG, "spilled", spilled, .rules = FA_MEMBER_LEFT_OUT)
 
 /* A config as a row of a struct's table. */
 #define FA_CONFIG_MEMBER(type, member)                                   \

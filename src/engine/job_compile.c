@@ -412,7 +412,9 @@ static bool take_cubin(fa_job *job, int index, const void *bytes, size_t size, c
         fa_gate_cubin(&job->target.gpu, candidate, &info, log, reason, sizeof reason);
     if (status == FA_STATUS_SPILLS && (job->compile.spilled > 0 || job->plan.verify)) {
         status = FA_STATUS_COMPILED;
-        snprintf(trial->reason, sizeof trial->reason, FA_ALL_SPILL "%.400s", reason);
+        trial->spilled = true;
+        snprintf(trial->reason, sizeof trial->reason,
+                 "no config without spills came through: %.400s", reason);
         memcpy(reason, trial->reason, sizeof reason);
     }
     if (status == FA_STATUS_COMPILED)

@@ -148,8 +148,8 @@ static int resume_one(fa_job *job, const fa_study_trial *record)
     bool refused = old->status > FA_STATUS_COMPILED && old->status != FA_STATUS_MEASURED;
     if (old->status < FA_STATUS_REGISTERS || old->status == FA_STATUS_OUT_OF_MEMORY ||
         old->status == FA_STATUS_TIMEOUT || old->status == FA_STATUS_COMPILE_TIMEOUT ||
-        (job->measuring && old->status == FA_STATUS_COMPILED) ||   /* not proved */
-        (finished && strstr(old->reason, FA_ALL_SPILL) != NULL) || /* others may not, today */
+        (job->measuring && old->status == FA_STATUS_COMPILED) || /* not proved */
+        (finished && old->spilled) ||                            /* others may not, today */
         !fa_records_tools(record->environment, &tools) ||
         (refused && job->plan.data != NULL && tools.contents != job->plan.data->contents) ||
         strcmp(tools.nvrtc, job->nvrtc.identity) != 0 ||
@@ -570,7 +570,7 @@ static int store_winner(fa_job *job, int index, fa_answer *answer, fa_diag *diag
     answer->unix_time = (int64_t)time(NULL);
     answer->contents = job->plan.data != NULL ? job->plan.data->contents : 0;
     answer->trial = candidate->trial;
-    if (strstr(candidate->trial.reason, FA_ALL_SPILL) != NULL)
+    if (candidate->trial.spilled)
         fa_note(job->tuner, "%s", candidate->trial.reason);
     answer->tune_s = (double)(fa_clock_ns() - job->started_ns) / 1e9;
     answer->driver_version = job->measuring && driver != NULL ? fa_driver_version(driver) : 0;

@@ -417,7 +417,7 @@ static void explain(const fa_target *target, fa_match *match)
              match->kind == FA_STEP_EXACT || same ? "" : ", the bucket of these lengths",
              answer->shortlist_only && timed ? ", in a race of the top few" : "",
              answer->same_bits[0] != 0 ? ", of configs with the default's bits" : "",
-             strstr(answer->trial.reason, FA_ALL_SPILL) != NULL ? ", of configs that spill" : "",
+             answer->trial.spilled ? ", of configs that spill" : "",
              timed && given != 0 && given != answer->contents
                  ? ", with other contents than those that are given"
                  : "");

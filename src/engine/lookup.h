@@ -30,9 +30,6 @@ bool fa_records_tools(const char *environment, fa_tools *ret_tools); /* false: n
 int fa_records_winner(const fa_answer *answer, const fa_scope *scope, fa_winner_record *ret_winner,
                       fa_diag *diag);
 
-/* Begins the reason of a finished config that spills, which only competes where no other came through. */
-#define FA_ALL_SPILL "no config without spills came through: "
-
 /* The config that won on the nearest other GPU for the very problem that is to be tuned; where there is none, its config has
  * no name and fits none. */
 typedef struct fa_elsewhere {

@@ -51,7 +51,7 @@ class Trial(c.Structure):
     _fields_ += [("grid", c.c_uint32 * 3)]
     _fields_ += [(n, c.c_double) for n in ("compile_ms", "predicted_us", "median_us", "low_us", "high_us")]
     _fields_ += [("sample_count", c.c_int32), ("max_error", c.c_double), ("tolerance", c.c_double),
-                 ("raced", c.c_bool), ("static_smem_bytes", c.c_int32)]
+                 ("raced", c.c_bool), ("spilled", c.c_bool), ("static_smem_bytes", c.c_int32)]
 
 
 class Answer(c.Structure):
