@@ -11,6 +11,7 @@
 
 #include "error.h"
 #include "model.h"
+#include "op.h"
 #include "problem.h"
 #include "spec.h"
 #include "trial.h"
@@ -316,16 +317,15 @@ static int count_before(const fa_job *job, const fa_candidate *candidate)
     return before;
 }
 
-/* What by the model takes FAR times as long as its first does not pay, of our own templates on Hopper, where its predictions
- * were compared with races; nor what it puts behind a family's tries. Effort PATIENT tries all. */
-static const double FAR = 1.25;
-
+/* What by the model takes a quarter longer than its first, or half of it where it is blurred, does not pay, of our own
+ * templates on Hopper, where its predictions were compared with races; nor what it puts behind a family's tries. Effort
+ * PATIENT tries all. */
 static int leave_out(fa_job *job, int count)
 {
     const fa_trial *first = &job->space.candidate[job->compile.order[0]].trial;
     const bool is_known = job->measuring && job->target.gpu.sm == 90 &&
                           fa_templates_for(job->tuner, &job->target.problem)->builtin;
-    const double most_us = is_known ? FAR * first->predicted_us : INFINITY;
+    const double far = is_known ? 1.25 + 5 * fa_op_of(&job->target.problem)->blur : INFINITY;
     const fa_family_list *families = fa_families_for(job->tuner, &job->target.problem);
     int tried[FA_FAMILIES_MAX] = {0}, kept = 0;
     for (int i = 0; i < count; i++) {
@@ -334,7 +334,7 @@ static int leave_out(fa_job *job, int count)
         const int most = families->family[candidate->family]->tries;
         if (candidate->is_default ||
             fa_config_equal(&candidate->trial.config, &job->elsewhere.config) ||
-            (candidate->trial.predicted_us <= most_us &&
+            (!(candidate->trial.predicted_us > far * first->predicted_us) &&
              (most == 0 || tried[candidate->family]++ + count_before(job, candidate) < most))) {
             job->compile.order[kept++] = index;
             continue;
