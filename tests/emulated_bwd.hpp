@@ -17,6 +17,9 @@ inline void give(Rendered &r) { r.kind = kShort, r.block_n = ROWS, r.parts = ROL
 #else
 inline void prepare(Arguments a) { attn_bwd_prepare(a.p, a.workspace); }
 inline void main_launch(Arguments a) { attn_bwd(a.p, a.workspace); }
+#ifdef RING
+inline void give(Rendered &r) { r.kind = kShort, r.block_n = kN, r.prepare = prepare, r.side_threads = kSideThreads, r.main = main_launch; }
+#else
 inline void finish(Arguments a) { attn_bwd_finish(a.p, a.workspace); }
 #ifdef WIDE
 inline void dq_launch(Arguments a) { attn_bwd_dq(a.p, a.workspace); }
@@ -32,6 +35,7 @@ inline void give(Rendered &r) {
     r.kind = kAmpere;
 #endif
 }
+#endif
 #endif
 
 }  // namespace test

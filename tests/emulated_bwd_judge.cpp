@@ -232,12 +232,18 @@ struct Problem {
 
 static void prove_launches(const Problem &x, const fa_attn_bwd_params &p, int batch, int count) {
     const Rendered &r = rendered;
-    const auto blocks_of = [&](int rows, int heads) { return (u32)((rows + r.block_n - 1) / r.block_n * heads * batch); };
-    Arguments of_short = {p, nullptr};
-    const u32 blocks[3] = {std::max(1u, r.parts == 0 ? blocks_of(p.seq_q, p.heads_q) + blocks_of(p.seq_k, p.heads_kv) : blocks_of(std::max(p.seq_q, p.seq_k), p.heads_q)), 1, 1};
-    if (r.kind == kShort) return run("the launch", launch(r.main, &of_short, blocks, x.threads, x.bytes));
     const auto tiles_of = [&](int seq, int rows) { return (i64)(r.varlen ? seq / rows + count : (seq + rows - 1) / rows); };
-    const i64 heads = (i64)p.heads_q * batch, tiles = tiles_of(p.seq_q, r.block_m), rows = tiles * r.block_m * heads;
+    const i64 heads = (i64)p.heads_q * batch;
+    if (r.kind == kShort) {   // LSE and delta where a launch makes them
+        const auto blocks_of = [&](int rows, int heads) { return (u32)(tiles_of(rows, r.block_n) * heads * batch); };
+        const u32 blocks[3] = {std::max(1u, r.parts == 0 ? blocks_of(p.seq_q, p.heads_q) + blocks_of(p.seq_k, p.heads_kv) : blocks_of(std::max(p.seq_q, p.seq_k), p.heads_q)), 1, 1};
+        const u32 before[3] = {std::max(1u, (u32)(tiles_of(p.seq_q, 64) * heads)), 1, 1};
+        std::vector<float> rows((size_t)before[0] * 128 + 80, NAN);
+        Arguments a = {p, (void *)(((uintptr_t)rows.data() + 255) & ~(uintptr_t)255)};
+        if (r.prepare != nullptr) run("the first launch", launch(r.prepare, &a, before, r.side_threads, 0));
+        return run("the launch", launch(r.main, &a, blocks, x.threads, x.bytes));
+    }
+    const i64 tiles = tiles_of(p.seq_q, r.block_m), rows = tiles * r.block_m * heads;
     i64 floats = rows * (2 + r.columns) + (r.deterministic ? tiles * heads : 0);
     u32 side_bytes = 576;
     if (r.kind == kWide)   // no sums of dQ; four tensor maps (of each sequence) and the numbers of two jobs

@@ -156,7 +156,7 @@ finish() {
 proof() {
     limit=${FA_PROOF_SECONDS:-540} begin=$SECONDS
     [ $# -gt 0 ] || set -- serving neighbours gradients reference attn_fwd_sm75 attn_fwd_sm80 attn_fwd_prefill_sm80 \
-        attn_fwd_splitkv_sm80 attn_fwd_splitkv_sm90a attn_fwd_sm90a attn_fwd_prefill_sm90a attn_fwd_fp8_sm89 attn_fwd_fp8_sm90a attn_fwd_latent_sm90a attn_fwd_latent_bytes_sm90a attn_fwd_latent_few_sm90 attn_bwd_sm80 attn_bwd_sm90a attn_bwd_wide_sm90a attn_bwd_short_sm90a
+        attn_fwd_splitkv_sm80 attn_fwd_splitkv_sm90a attn_fwd_sm90a attn_fwd_prefill_sm90a attn_fwd_fp8_sm89 attn_fwd_fp8_sm90a attn_fwd_latent_sm90a attn_fwd_latent_bytes_sm90a attn_fwd_latent_few_sm90 attn_bwd_sm80 attn_bwd_sm90a attn_bwd_wide_sm90a attn_bwd_short_sm90a attn_bwd_ring_sm90a
     parts=()
     run() { # NAME COMMAND...: its output and its status
         name=$1
@@ -298,7 +298,7 @@ families_proved() { # VERSION
     for name in attn_fwd_sm75 attn_fwd_sm80 attn_fwd_prefill_sm80 attn_fwd_splitkv_sm80 attn_fwd_splitkv_sm90a attn_fwd_sm90a attn_fwd_prefill_sm90a attn_fwd_fp8_sm89 attn_fwd_fp8_sm90a attn_fwd_latent_sm90a attn_fwd_latent_bytes_sm90a attn_fwd_latent_few_sm90; do
         prove_one "$name" env FA_TEST_FAMILY="$name" FA_TEST_PROBLEMS=6 "$bundle/test_gpu_attn"
     done
-    for name in attn_bwd_sm80 attn_bwd_sm90a attn_bwd_wide_sm90a attn_bwd_short_sm90a; do
+    for name in attn_bwd_sm80 attn_bwd_sm90a attn_bwd_wide_sm90a attn_bwd_short_sm90a attn_bwd_ring_sm90a; do
         prove_one "$name" env -u FA_TUNE_STORE -u FA_TUNE_LIBRARY PYTHONPATH="$work/site" FA_TEST_FAMILY="$name" FA_TEST_PROBLEMS=2 \
             python3 tests/gpu_training.py random_problems_have_the_gradients_of_float64
     done

@@ -85,6 +85,8 @@ class Case:
         if family == "attn_bwd_short_sm90a":
             tiles = max(self.heads // self.heads_kv * -(-self.seq_q // 64), -(-self.seq_k // 64)) + 1
             return hopper and not (wide or self.varlen or self.has_sinks or "softcap" in self.options and self.dim > 96) and tiles <= (13 if max(self.dim, self.dim_v) <= 64 else 6)
+        if family == "attn_bwd_ring_sm90a":
+            return hopper and not (wide or self.has_sinks or "softcap" in self.options and self.dim > 96) and max(self.seq_q, self.seq_k) <= 2000 and self.batch * self.heads * max(self.seq_q, 128) * max(self.seq_k, 128) <= 1 << 24
         return family in (None, "attn_bwd_sm80" if not hopper else "attn_bwd_wide_sm90a" if wide else "attn_bwd_sm90a")
 
     def __repr__(self):

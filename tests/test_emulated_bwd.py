@@ -12,7 +12,7 @@ import emulate
 import racecheck_bwd
 import tap
 
-KERNEL, HOPPER, WIDE, SHORT, REFERENCE = ["attn_bwd_%s.cu" % name for name in ("sm80", "sm90a", "wide_sm90a", "short_sm90a", "ref")]
+KERNEL, HOPPER, WIDE, SHORT, RING, REFERENCE = ["attn_bwd_%s.cu" % name for name in ("sm80", "sm90a", "wide_sm90a", "short_sm90a", "ring_sm90a", "ref")]
 SLOW = os.environ.get("FA_TEST_SLOW") == "1"
 ORDERS = 32 if SLOW else 8  # of warps
 TILES = [32, 64, 96, 128, 192, 256]
@@ -126,10 +126,11 @@ class Case:
 
 def proved(case, kernel=KERNEL, **change):
     buffers = case.flags.get("BUFFER_COUNT")
-    defines = case.defines() | ({"": BUFFERS if buffers else SNIPPETS} if case.flags.get("SCORE_SNIPPET") or case.flags.get("MASK_SNIPPET") else {}) | {REFERENCE: {"REFERENCE": 1}, HOPPER: {"HOPPER": 1}, WIDE: {"HOPPER": 1, "WIDE": 1}, SHORT: {"SHORT": 1}}.get(kernel, {})
+    defines = case.defines() | ({"": BUFFERS if buffers else SNIPPETS} if case.flags.get("SCORE_SNIPPET") or case.flags.get("MASK_SNIPPET") else {}) | {REFERENCE: {"REFERENCE": 1}, HOPPER: {"HOPPER": 1}, WIDE: {"HOPPER": 1, "WIDE": 1}, SHORT: {"SHORT": 1}, RING: {"RING": 1}}.get(kernel, {})
     judge = "emulated_bwd_buffers.hpp" if buffers else "emulated_bwd_d_lse.hpp" if case.flags["D_LSE"] else "emulated_bwd.hpp"
-    words = [*case.words[:9], case.words[9] + (hopper_more(case) if kernel == HOPPER else 0), *case.words[10:]]
-    return emulate.judged("attn_bwd", kernel, defines, words, judge, kernel in (HOPPER, WIDE, SHORT), **change)
+    launched = case.launched() if kernel == RING else [case.words[8], case.words[9] + (hopper_more(case) if kernel == HOPPER else 0)]
+    words = [*case.words[:8], *launched, *case.words[10:]]
+    return emulate.judged("attn_bwd", kernel, defines, words, judge, kernel in (HOPPER, WIDE, SHORT, RING), **change)
 
 
 def prove_some(count, seed, case_of=Case, kernel=KERNEL):
@@ -170,10 +171,8 @@ def the_reference_is_right():
 
 def a_reference_that_is_wrong_is_found():
     find_each(plain_case(SINKS=1, D_LSE=1), (
-        ("d_lse_of(p, b, h, first + row)", "0.0f"), ("d_lse_of(p, b, h, row)", "0.0f"),
-        ("(slope - tile_delta[query])", "slope"), ("(CAUSAL && ahead > 0)", "(CAUSAL && ahead > 1)"),
-        ("(SINKS ? expf(sink - most) : 0.0f)", "0.0f"), ("(float)-sum", "(float)sum"), ("multiply_add(sum[n], low, b);", ""),
-        ("sums.total[kOfV][j][i] *= before;", "")), REFERENCE)
+        ("d_lse_of(p, b, h, first + row)", "0.0f"), ("d_lse_of(p, b, h, row)", "0.0f"), ("(slope - tile_delta[query])", "slope"), ("(CAUSAL && ahead > 0)", "(CAUSAL && ahead > 1)"),
+        ("(SINKS ? expf(sink - most) : 0.0f)", "0.0f"), ("(float)-sum", "(float)sum"), ("multiply_add(sum[n], low, b);", ""), ("sums.total[kOfV][j][i] *= before;", "")), REFERENCE)
 
 
 class HopperCase(Case):
@@ -273,8 +272,23 @@ class ShortHeadsCase(HopperCase):
             self.words[8:10] = [self.own * (4 if self.roles == 2 else 2), tiles * 128 * sum(self.tiles) + group * q * 512]
 
 
+class RingCase(HopperCase):
+    """Of what attn_bwd_ring_sm90a takes."""
+
+    def __init__(self, dice):
+        super().__init__(dice)
+        self.flags |= {"SINKS": 0, "VARLEN": dice.choice([0, 1])}
+        self.config, self.splits, self.teams = (64, 64, 2, 0), 1, dice.choice([1, 2])
+
+    def defines(self):
+        return super().defines() | {"TEAMS": self.teams}
+
+    def launched(self):
+        return [128 * self.teams, 128 * (1 + 2 * self.teams) * sum(self.tiles) + self.teams * 1024]
+
+
 def hopper_problems_are_right():
-    for count, seed, case_of, kernel in ((2, 2770, ShortHeadsCase, SHORT), (2, 1266, WideCase, WIDE), (2, 1119, HopperCase, HOPPER), (1, 135, HopperCase, HOPPER), (1, 735, HopperCase, HOPPER), (1, 22402, HopperSequencesCase, HOPPER)):
+    for count, seed, case_of, kernel in ((2, 2770, ShortHeadsCase, SHORT), (2, 2607, RingCase, RING), (2, 1266, WideCase, WIDE), (2, 1119, HopperCase, HOPPER), (1, 135, HopperCase, HOPPER), (1, 735, HopperCase, HOPPER), (1, 22402, HopperSequencesCase, HOPPER)):
         prove_some(count, seed, case_of, kernel)
 
 
@@ -295,33 +309,21 @@ class PassingCase(HopperCase):
 
 
 # Parts of what attn_bwd_sm90a does in passing.
-PASSING = (("clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), kShort ? half : opaque(half));", ""),
-           ("store_floats(to + i, zeros);", ";"),
-           ("if constexpr (kInPassing) round_rest(p, workspace, group);", ""),
-           ("job < jobs.count", "job < jobs.count - 1"),
-           ("other < jobs.count ? other : kNoJob", "other < jobs.count - 1 ? other : kNoJob"),
+PASSING = (("clear_part(p, workspace, passing_of<kClears>(p, workspace, shared, told.number), kShort ? half : opaque(half));", ""), ("store_floats(to + i, zeros);", ";"),
+           ("if constexpr (kInPassing) round_rest(p, workspace, group);", ""), ("job < jobs.count", "job < jobs.count - 1"), ("other < jobs.count ? other : kNoJob", "other < jobs.count - 1 ? other : kNoJob"),
            ("(head - first_head) * tiles + tile < parts.first * each", "(head - first_head) * tiles + tile + 1 < parts.first * each"))
 NEAR = tuple((*change, "with others") for change in (
     ("ahead = most + kAhead;", "ahead = most + (kLongestFirst ? 7 : 1);"), ("tiles < kLastJobs ? kLastJobs / tiles : 1", "tiles < 7 ? 7 / tiles : 1"), ("parts_of_heads(p) <= kAhead", "parts_of_heads(p) < 1")))
 # Each wait, fence and arrival that keeps its shared memory in order, left out or too early.
-IN_ORDER = (("barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);", ""),
-            ("barrier_wait(shared.barrier(kDsFull + slot_of(step - 1)), parity_of(step - 1));", ""),
-            ("barrier_wait(shared.barrier(kDsEmpty + slot_of(step)), parity_of(step) ^ 1);", ""),
-            ("barrier_wait(shared.barrier(kKeysEmpty), turn & 1 ^ 1);", ""),
-            ("barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);", ""),
-            ("        async_proxy_fence();\n        warp_sync();", "warp_sync();"),
-            ("                tma_store_wait_read<0>();", ""),
-            ("        wgmma_wait<1>();   // dV and dQ\n        Wgmma<kWidthV>::pin(dv);", "Wgmma<kWidthV>::pin(dv);"),
-            ("        wgmma_wait<0>();\n        Wgmma<kWidth>::pin(dk);", "Wgmma<kWidth>::pin(dk);"),
+IN_ORDER = (("barrier_wait(shared.barrier(kEmpty + slot), parity_of(step) ^ 1);", ""), ("barrier_wait(shared.barrier(kDsFull + slot_of(step - 1)), parity_of(step - 1));", ""),
+            ("barrier_wait(shared.barrier(kDsEmpty + slot_of(step)), parity_of(step) ^ 1);", ""), ("barrier_wait(shared.barrier(kKeysEmpty), turn & 1 ^ 1);", ""), ("barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);", ""),
+            ("        async_proxy_fence();\n        warp_sync();", "warp_sync();"), ("                tma_store_wait_read<0>();", ""),
+            ("        wgmma_wait<1>();   // dV and dQ\n        Wgmma<kWidthV>::pin(dv);", "Wgmma<kWidthV>::pin(dv);"), ("        wgmma_wait<0>();\n        Wgmma<kWidth>::pin(dk);", "Wgmma<kWidth>::pin(dk);"),
             ("        wgmma_wait<0>();\n        Wgmma<kM>::pin(dp);", "Wgmma<kM>::pin(dp);"),
             ("        async_proxy_fence();\n        named_arrive(kHalfFull + group, kGroup + kWarp);", "named_arrive(kHalfFull + group, kGroup + kWarp);"),
-            ("named_sync(kHalfEmpty + group, kGroup + kWarp);", "named_arrive(kHalfEmpty + group, kGroup + kWarp);"),
-            ("named_sync(kHalfFull + half, kGroup + kWarp);", "named_arrive(kHalfFull + half, kGroup + kWarp);"),
-            ("if (turn == 0) named_arrive(kHalfEmpty + half, kGroup + kWarp);", "named_arrive(kHalfEmpty + half, kGroup + kWarp);"),
-            ("if constexpr (kFirst) barrier_wait(shared.barrier(kVFull), turn & 1);", ""),
-            ("barrier_wait(shared.barrier(kDoFull + slot_of(step)), parity_of(step));", ""),
-            ("barrier_wait(shared.barrier(kQFull + slot_of(step)), parity_of(step));", ""),
-            ("1 + kGroups + kGroups * 4", "kGroups + kGroups * 4"),
+            ("named_sync(kHalfEmpty + group, kGroup + kWarp);", "named_arrive(kHalfEmpty + group, kGroup + kWarp);"), ("named_sync(kHalfFull + half, kGroup + kWarp);", "named_arrive(kHalfFull + half, kGroup + kWarp);"),
+            ("if (turn == 0) named_arrive(kHalfEmpty + half, kGroup + kWarp);", "named_arrive(kHalfEmpty + half, kGroup + kWarp);"), ("if constexpr (kFirst) barrier_wait(shared.barrier(kVFull), turn & 1);", ""),
+            ("barrier_wait(shared.barrier(kDoFull + slot_of(step)), parity_of(step));", ""), ("barrier_wait(shared.barrier(kQFull + slot_of(step)), parity_of(step));", ""), ("1 + kGroups + kGroups * 4", "kGroups + kGroups * 4"),
             ("barrier_init(shared.barrier(kDsFull + i), kGroups * 4);", "barrier_init(shared.barrier(kDsFull + i), kGroups * 2);"),
             ("barrier_init(shared.barrier(kDsEmpty + i), kGroups * 4);", "barrier_init(shared.barrier(kDsEmpty + i), kGroups * 2);"))
 # The gradient of the LSE.
@@ -333,8 +335,7 @@ BETWEEN = (("if (kInPassing && told.number != kNoJob) wait_added(p, workspace, p
 
 # Each place of attn_bwd_sm90a that tells sequences apart.
 APART = (("(queries ? s.first_q : s.first_k) * strides.row", "0"), ("(kVarlen ? (u32)job.first_tile : 0)", "0"),
-         ("opaque(first_tile) + (u32)walk.tile", "(u32)walk.tile"),
-         ("job >= ranking[rank + 1].key_tiles * heads_kv", "job > ranking[rank + 1].key_tiles * heads_kv"),
+         ("opaque(first_tile) + (u32)walk.tile", "(u32)walk.tile"), ("job >= ranking[rank + 1].key_tiles * heads_kv", "job > ranking[rank + 1].key_tiles * heads_kv"),
          ("queries ? s.seq_q : s.seq_k", "queries ? p.seq_q : p.seq_k"), ("key_tiles += its_tiles;", "++key_tiles;"))
 
 
@@ -399,33 +400,26 @@ def narrow_wide(words, **flags):
 def a_wide_kernel_that_is_wrong_is_found():
     """Each wait that keeps the shared memory of its main launches in order, left out, and what tells sequences and heads apart."""
     find_in_some_order(narrow_wide([3, 2, 1, 130, 130], CAUSAL=1, VARLEN=1), (
-        ("barrier_wait(at.barrier(kEmpty + ring.slot), ring.parity ^ 1);", ""),
-        ("barrier_wait(again.barrier(kOfV ? kOwnVEmpty : kOwnEmpty), round & 1 ^ 1);", ""),
-        ("barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);", ""),
-        ("w.wait_full(kWeightsFull, w.step);", ""),
-        ("wgmma_wait<1>();\n        finish_dv();", "finish_dv();"),
-        ("wgmma_wait<1>();\n        finish_dk();", "finish_dk();"),
-        ("wgmma_wait<1>();\n        Wgmma<kD>::pin(dq);", "Wgmma<kD>::pin(dq);"),
-        ("barrier_wait(shared.barrier(kTileVFull + ring_v.slot), ring_v.parity);", ""),
-        ("barrier_wait(shared.barrier(kTileFull + ring.slot), ring.parity);", ""),
-        ("barrier_wait(w.shared.barrier(kOwnFull), w.round & 1);", ""),
-        ("barrier_wait(w.shared.barrier(kOwnVFull), w.round & 1);", ""),
-        ("barrier_wait(shared.barrier(kOwnFull), round & 1);", ""),
-        ("barrier_wait(shared.barrier(kOwnVFull), round & 1);", ""),
-        ("w.wait_full(kTileFull, w.step);", ""),
-        ("w.wait_full(kTileVFull, w.step - 1);", ""),
-        ("1 + 2 * kGroupWarps", "2 * kGroupWarps"),
-        ("barrier_init(shared.barrier(kTileEmpty + i), 2 * kGroupWarps);", "barrier_init(shared.barrier(kTileEmpty + i), kGroupWarps);"),
+        ("barrier_wait(at.barrier(kEmpty + ring.slot), ring.parity ^ 1);", ""), ("barrier_wait(again.barrier(kOfV ? kOwnVEmpty : kOwnEmpty), round & 1 ^ 1);", ""),
+        ("barrier_wait(shared.barrier(kJobEmpty), turn & 1 ^ 1);", ""), ("w.wait_full(kWeightsFull, w.step);", ""), ("wgmma_wait<1>();\n        finish_dv();", "finish_dv();"),
+        ("wgmma_wait<1>();\n        finish_dk();", "finish_dk();"), ("wgmma_wait<1>();\n        Wgmma<kD>::pin(dq);", "Wgmma<kD>::pin(dq);"), ("barrier_wait(shared.barrier(kTileVFull + ring_v.slot), ring_v.parity);", ""),
+        ("barrier_wait(shared.barrier(kTileFull + ring.slot), ring.parity);", ""), ("barrier_wait(w.shared.barrier(kOwnFull), w.round & 1);", ""), ("barrier_wait(w.shared.barrier(kOwnVFull), w.round & 1);", ""),
+        ("barrier_wait(shared.barrier(kOwnFull), round & 1);", ""), ("barrier_wait(shared.barrier(kOwnVFull), round & 1);", ""), ("w.wait_full(kTileFull, w.step);", ""), ("w.wait_full(kTileVFull, w.step - 1);", ""),
+        ("1 + 2 * kGroupWarps", "2 * kGroupWarps"), ("barrier_init(shared.barrier(kTileEmpty + i), 2 * kGroupWarps);", "barrier_init(shared.barrier(kTileEmpty + i), kGroupWarps);"),
         ("barrier_init(shared.barrier(kTileVEmpty + i), 2 * kGroupWarps);", "barrier_init(shared.barrier(kTileVEmpty + i), kGroupWarps);"),
-        ("barrier_init(shared.barrier(kWeightsFull + i), kGroupWarps);", "barrier_init(shared.barrier(kWeightsFull + i), kGroupWarps / 2);"),
-        ("(queries ? s.first_q : s.first_k) * strides.row", "0"),
-        ("queries ? s.seq_q : s.seq_k", "queries ? p.seq_q : p.seq_k"),
-        ("job.s.first_tile + tile", "tile"),
-        ("head + job.group", "head + 1")), WIDE)
+        ("barrier_init(shared.barrier(kWeightsFull + i), kGroupWarps);", "barrier_init(shared.barrier(kWeightsFull + i), kGroupWarps / 2);"), ("(queries ? s.first_q : s.first_k) * strides.row", "0"),
+        ("queries ? s.seq_q : s.seq_k", "queries ? p.seq_q : p.seq_k"), ("job.s.first_tile + tile", "tile"), ("head + job.group", "head + 1")), WIDE)
 
 
-def a_short_kernel_that_is_wrong_is_found():
-    """What orders its loads, its products and its shared memory, left out, and what tells heads and rows apart."""
+def short_kernels_that_are_wrong_are_found():
+    """What orders their loads, their products and their shared memory, left out, and what tells heads and rows apart."""
+    case = RingCase(random.Random(1))
+    case.d, case.dv, case.tiles, case.teams, case.flags = 64, 64, [64, 64], 2, dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "VARLEN": 1}
+    case.words = [4, 4, 2, 260, 230, -1, -1, 0, 0, 0, 5, 0]
+    find_each(case, (("cp_async_wait<STAGES - 2>();", ""), ("        async_proxy_fence();", ""), ("        block_sync();\n        copy<true, true>();", "copy<true, true>();"), ("cp_async_wait<0>();", ""),
+                     ("        block_sync();\n        differentiate_queries(p, held, ring, h, tile);", "differentiate_queries(p, held, ring, h, tile);"), ("        block_sync();\n        if (team > 0) (put(sums, at), ...);", "if (team > 0) (put(sums, at), ...);"),
+                     ("        block_sync();\n        if (team > 0) return false;", "if (team > 0) return false;"), ("next_tile + 1 == range.end", "false"), ("left + TEAMS > team", "true"), ("held.s.first_tile + tile", "tile"),
+                     ("query_blocks - 1 - place", "place - 1"), ("(int)(h * group)", "(int)h"), ("sequence_of(p, index)", "sequence_of(p, 0)")), RING)
     case = ShortHeadsCase(random.Random(1))
     case.d, case.dv, case.tiles, case.own, case.roles, case.flags = 64, 64, [64, 64], 128, 0, dict.fromkeys(case.flags, 0) | {"ALIGNED": 1, "CAUSAL": 1, "WINDOW": 1}
     case.words = [2, 4, 2, 150, 150, 70, -1, 0, 256, 8 * 16384 + 6 * 512, 5, 0]
@@ -455,8 +449,7 @@ def a_kernel_that_is_wrong_is_found():
     case.words[0], case.words[3:5] = 5, [40, 40]
     changes = (*DELTA, ("row_of(p.k, p.k_strides, own.batch, at.head, own.first_k)", "row_of(p.k, p.k_strides, own.batch, at.head, 0)"),
                ("s.first_k + key", "key"), ("own.first_tile", "0"), ("dp[i][j][half * 2 + e] AS_KEPT - delta[i][half]", "dp[i][j][half * 2 + e]"),
-               ("if (masked) seen = find_seen(own, band, row0 + i * 16 + half * 8, key0);", ""),
-               ("store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, p.softmax_scale, HEAD_DIM);",
+               ("if (masked) seen = find_seen(own, band, row0 + i * 16 + half * 8, key0);", ""), ("store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, p.softmax_scale, HEAD_DIM);",
                 "store_keys<kDPairs>(own, at, p.dk, p.dk_strides, dk, 1.0f, HEAD_DIM);"))
     find_each(case, changes)
     case.words[-1] = 1   # of a sum

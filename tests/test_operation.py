@@ -237,7 +237,7 @@ def attention_backward_for_hopper_compiles_as_it_was_meant():
         for options in problems + more if SLOW else [[*options, "--evaluations", "1"] for options in problems]:
             funnel = place.json(*command, *options)["funnel"]
             assert funnel["in_budget"] == funnel["compiled"] == funnel["clean"] > 0, (options, funnel)
-        for options, *families in ((["--head-dim", "96"], "attn_bwd_sm90a"), (["--head-dim", "64"], "attn_bwd_sm90a", "attn_bwd_short_sm90a"), (["--head-dim", "96", "--varlen"], "attn_bwd_sm90a"),
+        for options, *families in ((["--head-dim", "96"], "attn_bwd_sm90a", "attn_bwd_ring_sm90a"), (["--head-dim", "64"], "attn_bwd_sm90a", "attn_bwd_ring_sm90a", "attn_bwd_short_sm90a"), (["--head-dim", "96", "--varlen", "--sinks"], "attn_bwd_sm90a"),
                                 (["--head-dim", "136"], "attn_bwd_wide_sm90a"), (["--head-dim", "128", "--head-dim-v", "136"], "attn_bwd_wide_sm90a"),
                                 (["--head-dim", "256", "--batch", "16", "--heads", "64", "--seq", "1048576"], "attn_bwd_wide_sm90a"),   # numbers are large
                                 (["--head-dim", "136", "--unaligned"], "attn_bwd_sm80"),
@@ -248,7 +248,7 @@ def attention_backward_for_hopper_compiles_as_it_was_meant():
 def short_gradients_are_launched_alike_within_a_bucket():
     with Place(space=None) as place:
         launches = [{(row["config"]["family"], str(row["config"]["tunables"])): (row["status"], row["smem_bytes"])
-                     for row in place.json("explain", "--operation", "attn_bwd", "--gpu", "H200", "--exact", "--causal", "--seq-q", q, "--seq-k", k)["configs"] if "short" in row["config"]["family"]}
+                     for row in place.json("explain", "--operation", "attn_bwd", "--gpu", "H200", "--exact", "--causal", "--seq-q", q, "--seq-k", k)["configs"] if row["config"]["family"][9:14] in ("short", "ring_")}
                     for q, k in (("124", "124"), ("128", "128"), ("135", "125"))]   # all of the bucket of 128
         assert launches[0] and launches[1:] == launches[:2], launches
 
