@@ -326,12 +326,9 @@ static int prepare_journal(fa_store *store, fa_diag *diag)
 /* A commit that leaves pages free makes the file smaller, which must be said before its first page is there. */
 static int sqlite_begin(fa_store *store, fa_diag *diag)
 {
-    int rc = prepare_journal(store, diag);
-    return rc != 0
-               ? rc
-               : sqlite_exec(store,
-                             store->fresh ? "BEGIN; PRAGMA auto_vacuum = FULL" : "BEGIN IMMEDIATE",
-                             diag);
+    FA_OR_RETURN(prepare_journal(store, diag));
+    return sqlite_exec(store, store->fresh ? "BEGIN; PRAGMA auto_vacuum = FULL" : "BEGIN IMMEDIATE",
+                       diag);
 }
 
 static int sqlite_commit(fa_store *store, fa_diag *diag)

@@ -202,11 +202,9 @@ static int has_better(fa_store *store, int64_t scope_id, fa_origin origin, bool 
 /* The scope's number, made where it is missing; nobody else changes its winner until the end of the change. */
 static int hold(fa_store *store, const fa_scope *scope, int64_t *ret_id, fa_diag *diag)
 {
-    int rc = fa_db_scope_id(store, scope, true, ret_id, diag);
-    return rc != 0
-               ? rc
-               : fa_db_find(store, diag, ret_id,
-                            "SELECT id FROM scope WHERE id = ? /*! FOR UPDATE */", fa_int(*ret_id));
+    FA_OR_RETURN(fa_db_scope_id(store, scope, true, ret_id, diag));
+    return fa_db_find(store, diag, ret_id, "SELECT id FROM scope WHERE id = ? /*! FOR UPDATE */",
+                      fa_int(*ret_id));
 }
 
 /* Inside a change. unix_time: of its making. */

@@ -214,12 +214,12 @@ static int check_file(fa_bundle *bundle, int fd, fa_diag *diag)
     size_t size = (size_t)bundle->info.bytes, content = size - sizeof trailer;
     char signature[FA_STORE_PATH_MAX];
     FA_ENDS(fa_buf_free) fa_buf text = {0};
-    int rc;
-    if ((rc = read_at(bundle, fd, header, sizeof header, 0, diag)) != 0 ||
-        (rc = read_at(bundle, fd, trailer, sizeof trailer, content, diag)) != 0 ||
-        (rc = check_ends(bundle, header, trailer, diag)) != 0 || bundle->owned)
-        return rc;
-    rc = fa_buf_read_fd(&bundle->bytes, fd, FA_BUNDLE_BYTES_MAX);
+    FA_OR_RETURN(read_at(bundle, fd, header, sizeof header, 0, diag));
+    FA_OR_RETURN(read_at(bundle, fd, trailer, sizeof trailer, content, diag));
+    FA_OR_RETURN(check_ends(bundle, header, trailer, diag));
+    if (bundle->owned)
+        return 0;
+    int rc = fa_buf_read_fd(&bundle->bytes, fd, FA_BUNDLE_BYTES_MAX);
     if (rc != 0)
         return fa_fail(diag, rc, "bundle %s cannot be read", bundle->path);
     if (bundle->bytes.size != size)

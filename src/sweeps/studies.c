@@ -141,11 +141,9 @@ int fa_list_study_trials(fa_tuner *tuner, const fa_study *study, fa_study_trial 
 int fa_list_baselines(fa_tuner *tuner, fa_baseline **ret_baselines, size_t *ret_count,
                       fa_diag *diag)
 {
-    int rc = fa_tuner_check_with(tuner, ret_baselines != NULL && ret_count != NULL,
-                                 "ret_baselines or ret_count", diag);
-    return rc != 0
-               ? rc
-               : FA_HELD(tuner, fa_store_baselines(tuner->store, ret_baselines, ret_count, diag));
+    FA_OR_RETURN(fa_tuner_check_with(tuner, ret_baselines != NULL && ret_count != NULL,
+                                     "ret_baselines or ret_count", diag));
+    return FA_HELD(tuner, fa_store_baselines(tuner->store, ret_baselines, ret_count, diag));
 }
 
 bool fa_baseline_concerns(const fa_baseline *baseline, const fa_answer *answer)

@@ -164,11 +164,9 @@ int fa_stop_sweep(fa_tuner *tuner, const char *key, fa_diag *diag)
 /* ---- lists ----------------------------------------------------------------------------------*/
 int fa_list_sweeps(fa_tuner *tuner, fa_sweep **ret_sweeps, size_t *ret_count, fa_diag *diag)
 {
-    int rc = fa_tuner_check_with(tuner, ret_sweeps != NULL && ret_count != NULL,
-                                 "ret_sweeps or ret_count", diag);
-    return rc != 0
-               ? rc
-               : FA_HELD(tuner, fa_store_sweeps(tuner->store, NULL, ret_sweeps, ret_count, diag));
+    FA_OR_RETURN(fa_tuner_check_with(tuner, ret_sweeps != NULL && ret_count != NULL,
+                                     "ret_sweeps or ret_count", diag));
+    return FA_HELD(tuner, fa_store_sweeps(tuner->store, NULL, ret_sweeps, ret_count, diag));
 }
 
 int fa_list_sweep_items(fa_tuner *tuner, const char *key, fa_sweep_item **ret_items,
@@ -534,8 +532,8 @@ int fa_run_sweep(fa_tuner *tuner, const fa_sweep_request *request, fa_sweep *ret
     fa_sweep_request known;
     struct runner r = {.tuner = tuner, .request = &known};
     int rc;
-    if ((rc = fa_tuner_check(tuner, diag)) != 0 || (rc = copy_request(request, &known, diag)) != 0)
-        return rc;
+    FA_OR_RETURN(fa_tuner_check(tuner, diag));
+    FA_OR_RETURN(copy_request(request, &known, diag));
     if (known.each.same_bits[0] == 0) /* another sweep than without, also for workers that do not ask for it */
         memcpy(known.each.same_bits, tuner->options.same_bits, sizeof known.each.same_bits);
     key_of(&known, r.sweep.key);
