@@ -78,8 +78,7 @@ static int again_failure(const char *text, size_t size, char **ret_text, fa_diag
 static const struct kind {
     const char *name, *text, *end;
     int (*again)(const char *text, size_t size, char **ret_text, fa_diag *diag);
-    const char
-        *optional; /* keys that may be absent; of an ask they are right where they are there */
+    const char *optional; /* keys that may be absent; of an ask they are right where present */
     bool strict;
 } kinds[] = {
     {"ask", ask, "", again_ask,

@@ -55,8 +55,7 @@ typedef struct fa_bundle_info {
     bool from_lines;   /* an import's file was one of lines, and no bundle */
     int32_t failed;    /* winners left out: not cleanly compiled, or a problem and GPU's second */
     int32_t baselines; /* what others' kernels take for these problems */
-    int32_t
-        unread; /* of an export: winners of kernels of your own whose files were not read: left out */
+    int32_t unread;    /* of an export: left out, as their kernels' files were not read */
     /* Of an export and of fa_push(): */
     int32_t skipped; /* winners whose cubin is gone from the store or is another's: noted, left out */
 } fa_bundle_info;

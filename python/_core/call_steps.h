@@ -42,8 +42,7 @@ enum { IGNORED = -1, OFF_OR_REFUSED = -2, ONE_OR_REFUSED = -3 };
 
 struct door {
     const char *name;
-    struct keyword
-        *keywords;       /* first q, k and v, which come by position too; the last has no name */
+    struct keyword *keywords; /* first q, k, v, which come by position too; the last has no name */
     fa_layout layout;    /* of a door without that keyword */
     const char *instead; /* of what is refused, for its sentence; NULL: nothing is */
 };
@@ -59,8 +58,7 @@ struct call {
     PyObject *result[2];   /* out and lse: new references, or NULL */
     dl_managed *workspace; /* owned, or NULL */
     struct buffers *buffers; /* malloced; NULL: there is none */
-    PyObject
-        *wanted; /* of backward: a tuple of the buffers' names whose gradient is wanted; or NULL */
+    PyObject *wanted; /* of backward: the names, in a tuple, of buffers with gradients; or NULL */
     PyObject *traced;        /* owned: what functions became; or NULL */
     PyObject *dropped;       /* owned: the buffers with those that ask for dropout; or NULL */
     PyObject *values;      /* owned, the view of k's first v_dim columns that is v; or NULL */

@@ -16,8 +16,7 @@ struct torch_functions {
     PyObject *module;
     PyObject *empty_like, *is_grad_enabled;
     PyObject *contiguous; /* the keywords of empty_like that ask for that */
-    PyObject *
-        empty_strided; /* (size, stride, dtype), on the current device; NULL: this PyTorch has none */
+    PyObject *empty_strided; /* (size, stride, dtype), on the current device; or NULL */
     PyObject *forward_ad; /* the module torch.autograd.forward_ad, or NULL */
     PyObject *float16, *bfloat16, *float32;
 };

@@ -328,8 +328,7 @@ int cli_show(cli_run *run)
 typedef struct funnel {
     cli_rows rows;
     fa_explained space;
-    size_t ended[FA_GATES],
-        ranked; /* by status; of all, those that have a rank, which come first */
+    size_t ended[FA_GATES], ranked; /* by status; of all, those with a rank, which come first */
 } funnel;
 
 /* The configs that ended at one stage with their reasons, at most `limit`. */

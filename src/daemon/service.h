@@ -115,8 +115,7 @@ typedef struct serve_service {
     serve_http_counts counts;
     serve_share lookups, tunes, lists;
     serve_cache cache;
-    struct serve_kernel
-        *kernels; /* requests for kernels that wait for a tune, and tunes; the newest first */
+    struct serve_kernel *kernels; /* tunes, and requests that wait for one; the newest first */
     pthread_mutex_t news_lock;
     uv_timer_t tick;
     int64_t tuned; /* so far */

@@ -41,11 +41,9 @@ struct fa_stream_owner {
     fa_stream_memory *memory;
     fa_event used; /* recorded behind each launch; NULL: a stream keeps it, or a graph has it */
     int launching; /* launches that have memory and no event behind them yet */
-    unsigned long long
-        stream;       /* its id; in a capture, where that may not be asked for, its handle */
+    unsigned long long stream; /* its id; in a capture, which may not ask for that, its handle */
     uint64_t capture; /* 0: launches run as they come */
-    struct block
-        *held[FA_STREAM_KINDS]; /* the one in use first: the others are of launches before */
+    struct block *held[FA_STREAM_KINDS]; /* in use is the first; others are of launches before */
 };
 
 struct fa_stream_memory {

@@ -46,8 +46,7 @@ typedef struct document {
     char **words;   /* the same as words */
     size_t count, capacity;
     uint32_t *slot; /* [SLOTS]: a place among them, plus 1, by the words' hash; 0: none */
-    uint32_t
-        *seen_by; /* [SLOTS]: of each place, the number of the last problem that has it as a cell */
+    uint32_t *seen_by; /* [SLOTS]: of each place, the last problem that has it as a cell */
 } document;
 
 /* ---- tables ---------------------------------------------------------------------------------*/
