@@ -317,16 +317,16 @@ static int count_before(const fa_job *job, const fa_candidate *candidate)
     return before;
 }
 
-/* What by the model takes a quarter longer than its first, or half of it where it is blurred, does not pay, of our own
- * templates on Hopper, where its predictions were compared with races; nor what it puts behind a family's tries. Effort
- * PATIENT tries all. */
+/* What by a model that is not blurred takes a quarter longer than its first does not pay, of our own templates on Hopper,
+ * where its predictions were compared with races; nor what it puts behind a family's tries. Effort PATIENT tries all. */
 static int leave_out(fa_job *job, int count)
 {
     const fa_trial *first = &job->space.candidate[job->compile.order[0]].trial;
-    const bool is_known = job->measuring && job->target.gpu.sm == 90 &&
-                          fa_templates_for(job->tuner, &job->target.problem)->builtin;
-    const double far = is_known ? 1.25 + 5 * fa_op_of(&job->target.problem)->blur : INFINITY;
-    const fa_family_list *families = fa_families_for(job->tuner, &job->target.problem);
+    const fa_problem *problem = &job->target.problem;
+    const bool ours = fa_templates_for(job->tuner, problem)->builtin;
+    const bool is_known = ours && job->target.gpu.sm == 90 && !(fa_op_of(problem)->blur > 0);
+    const double far = job->measuring && is_known ? 1.25 : INFINITY;
+    const fa_family_list *families = fa_families_for(job->tuner, problem);
     int tried[FA_FAMILIES_MAX] = {0}, kept = 0;
     for (int i = 0; i < count; i++) {
         const int index = job->compile.order[i];
