@@ -43,11 +43,26 @@ struct Place : PlaceOf<BLOCK_M * CLUSTER_M, BLOCK_N * CLUSTER_N> {
         }
     }
 };
+constexpr int kBox = kM % 16 == 0 && kShare % 16 == 0 ? 16 : 8;   // rows of C that are stored at once
+// What a block has of it. A tile that would end outside C begins earlier, by steps that can be left out when C is stored: what does not exist is slow to fetch.
+struct Tile {
+    int row, column, rows, columns;   // rows, columns: how many of the first ones are another tile's
+
+    __device__ __forceinline__ Tile(const fa_gemm_params &p, u32 index, int down, int across) {
+        const Place place(p, index);
+        const int end_row = kTurned ? p.m : p.n, end_column = kTurned ? p.n : p.m;
+        row = place.row + down * kM, column = place.column + across * kN;
+        rows = end_row < kM ? 0 : steps<kTurned ? kBox : 8>(row - end_row + kM);
+        columns = end_column < kN ? 0 : steps<kTurned ? 64 : 1>(column - end_column + kN);
+        row -= rows, column -= columns;
+    }
+    template <int kStep> static __device__ __forceinline__ int steps(int outside) { return outside > 0 ? outside / kStep * kStep : 0; }
+};
 static_assert(FA_THREADS == kThreads, "the manifest differs");
 // Do registers hold the sums of a third or fourth part beside those that are added? Else its own are read again, too.
 constexpr bool kStay = SPLITS > 2 && kParts * kM / 2 <= (kGroups == 3 ? 44 : 64);
 constexpr u32 kWarp = 32, kGroup = 128, kRowBytes = 128, kConsumers = kGroups * 4;   // warps
-constexpr u32 kPiece = kGroups == 3 ? 16 : 32, kPieceBytes = kPiece * kRowBytes, kBox = kM % 16 == 0 && kShare % 16 == 0 ? 16 : 8;   // rows of C; that are stored at once
+constexpr u32 kPiece = kGroups == 3 ? 16 : 32, kPieceBytes = kPiece * kRowBytes;   // rows of C
 constexpr u32 kBBytes = kN * kRowBytes, kSlotBytes = kBBytes + kM * kRowBytes;
 constexpr u32 kPiecesAt = kStages * kSlotBytes, kBarriersAt = kPiecesAt + kGroups * 2 * kPieceBytes, kAnswersAt = kBarriersAt + 16 * kStages;
 extern __shared__ __align__(1024) unsigned char shared_memory[];
@@ -126,17 +141,17 @@ FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *a, const fa
     Ring<kStages> ring;
 #pragma unroll 1
     for (Work work(p); work.advance();) {
-        const Place place(p, work.tile);
+        const Tile tile(p, work.tile, down, across);
 #pragma unroll 1
         for (int column = (int)work.first * 64; column < (int)work.last * 64; column += 64) {
             const u32 to = base + ring.slot * kSlotBytes, barrier = full(base, ring.slot);
             barrier_wait(empty(base, ring.slot), ring.parity ^ 1);
             barrier_expect(barrier, kSlotBytes);
             const bool mine = (u32)column / 64 % kSharing == rank.sharing();
-            if constexpr (kDown == 1) tma_load(to, b, barrier, column, place.column + across * kN, 0, 0, column_hint);
-            else if (mine) tma_load_to_all(rank, to, b, barrier, column, place.column, column_hint);
-            if constexpr (kAcross == 1) tma_load(to + kBBytes, a, barrier, column, place.row + down * kM, 0, 0, row_hint);
-            else if (mine) tma_load_to_all(rank, to + kBBytes, a, barrier, column, place.row, row_hint);
+            if constexpr (kDown == 1) tma_load(to, b, barrier, column, tile.column, 0, 0, column_hint);
+            else if (mine) tma_load_to_all(rank, to, b, barrier, column, tile.column, column_hint);
+            if constexpr (kAcross == 1) tma_load(to + kBBytes, a, barrier, column, tile.row, 0, 0, row_hint);
+            else if (mine) tma_load_to_all(rank, to + kBBytes, a, barrier, column, tile.row, row_hint);
             ring.advance();
         }
     }
@@ -289,12 +304,12 @@ struct Consumer {
         return true;
     }
     // Rounded, a warp's 16 rows and up to 64 columns at a time.
-    __device__ __forceinline__ void store_rows(const Place &place) const {
+    __device__ __forceinline__ void store_rows(const Tile &tile) const {
         constexpr u32 kWidth = kGroups == 3 ? 32 : 64, kChunks = kWidth / 8;   // what fits a warp's share of the pieces
         const auto swizzle = [](u32 r) { return kChunks == 8 ? r % 8 : r / 2 % 4; };
         const u32 room = base + kPiecesAt + (group * 4 + warp) * (16 * kWidth * 2), to = room + lane % 16 * (kWidth * 2);
         const u32 share = rank.along() * kShare, end = kM - share < kShare ? kM - share : kShare;
-        const u32 row = (u32)place.column + rank.across() * kN + group * kParts * 64 + warp * 16, column = (u32)place.row + rank.down() * kM + share;
+        const u32 own = group * kParts * 64 + warp * 16, row = (u32)tile.column + own, column = (u32)tile.row + share;
 #pragma unroll
         for (u32 part = 0; part < kParts; ++part)
 #pragma unroll
@@ -312,16 +327,16 @@ struct Consumer {
                     const u32 r = (i * kWarp + lane) / kChunks, chunk = lane % kChunks, at = first + chunk * 8;
                     float x[4];   // eight elements
                     load_shared(x, room + r * (kWidth * 2) + (chunk ^ swizzle(r)) * 16);
-                    if (row + part * 64 + r < (u32)p.m && at < end && column + at < (u32)p.n)
+                    if (row + part * 64 + r < (u32)p.m && own + part * 64 + r >= (u32)tile.columns && at < end && column + at < (u32)p.n && share + at >= (u32)tile.rows)
                         store_floats((float *)((u16 *)p.c + (i64)(row + part * 64 + r) * p.c_row + column + at), x);
                 }
             }
     }
     // Rounded and turned back, kPiece rows and 64 columns at a time, through this consumer's two pieces. What lies outside C is dropped.
-    __device__ __forceinline__ void store(const Place &place, const fa_tensor_map *map) {
-        if constexpr (!kTurned) return store_rows(place);
-        const int share = (int)rank.along() * kShare, row = place.row + (int)rank.down() * kM + share;
-        const int column = place.column + (int)rank.across() * kN + (int)group * kParts * 64;
+    __device__ __forceinline__ void store(const Tile &tile, const fa_tensor_map *map) {
+        if constexpr (!kTurned) return store_rows(tile);
+        const int share = (int)rank.along() * kShare, row = tile.row + share;
+        const int own = (int)group * kParts * 64, column = tile.column + own;
         const u32 to = (lane / 16 * 8 + lane % 8) * kRowBytes + ((2 * warp + lane / 8 % 2) ^ lane % 8) * 16;
         const bool sends = threadIdx.x % kGroup == 0;
 #pragma unroll
@@ -342,7 +357,8 @@ struct Consumer {
                 if (sends) {
 #pragma unroll
                     for (int i = first; i < first + (int)kPiece && i < kShare; i += kBox)
-                        if (kM % kShare == 0 || share + i < kM) tma_store(map, room + (i - first) * kRowBytes, column + part * 64, row + i, 0, 0, kEvictFirst);
+                        if ((kM % kShare == 0 || share + i < kM) && share + i >= tile.rows && own + part * 64 >= tile.columns)
+                            tma_store(map, room + (i - first) * kRowBytes, column + part * 64, row + i, 0, 0, kEvictFirst);
                     tma_store_commit();
                 }
                 piece ^= 1;
@@ -388,13 +404,13 @@ gemm_sm90a(const __grid_constant__ fa_gemm_params p, const __grid_constant__ fa_
         Consumer consumer(p, base, warp / 4 - 1);
 #pragma unroll 1
         for (Work work(p); work.advance();) {
-            Place place(p, work.tile);
-            place.row = uniform(place.row), place.column = uniform(place.column);   // known before it is waited for
+            Tile tile(p, work.tile, (int)consumer.rank.down(), (int)consumer.rank.across());
+            tile.row = uniform(tile.row), tile.column = uniform(tile.column), tile.rows = uniform(tile.rows), tile.columns = uniform(tile.columns);   // known before it is waited for
             consumer.multiply(work.last - work.first);
             if constexpr (kAlong > 1) {
-                if (consumer.gather()) consumer.store(place, &c);
+                if (consumer.gather()) consumer.store(tile, &c);
             } else if (SPLITS == 1 || work.tile >= work.cut || consumer.join(work, sums, counters))
-                consumer.store(place, &c);
+                consumer.store(tile, &c);
         }
         if (threadIdx.x % kGroup == 0) tma_store_wait_read<0>();   // shared memory is gone when the block is
     }
