@@ -5,7 +5,8 @@
 // Workload: as many blocks as there are SMs, or tiles if they are fewer; each takes every gridDim.x-th tile of C. C is computed turned: rows
 // of B are the rows of a product, which come by 64, and rows of A its columns, which come by 8, so that few rows of A are little work. Where
 // TURNED is 0 it is the other way round: columns of C come by 8, which may fill the GPU better. A consumer owns some of a product's rows
-// and all of its columns. While the consumers store a tile, the producer fetches the next one.
+// and all of its columns. While the consumers store a tile, the producer fetches the next one. Where SPLITS is 0, two consumers have whole tiles in
+// turn, and one multiplies while the other stores.
 // The tiles that would not fill the GPU are cut into SPLITS parts of K, and done first: the block that ends the last part of a tile
 // adds all of them up. Nobody waits for another block but in its cluster: CLUSTER_N blocks have neighbouring tiles and the same slices at
 // the same time; each in its turn fetches the rows of A, for all of them. Or CLUSTER_M blocks below one another the rows of B. CLUSTER_K
@@ -28,10 +29,12 @@ constexpr bool kTurned = TURNED != 0;
 // A tile's products have kM columns and kN rows; kDown blocks with other columns share their rows, kAcross with other rows their columns.
 constexpr int kM = kTurned ? BLOCK_M : BLOCK_N, kN = kTurned ? BLOCK_N : BLOCK_M, kDown = kTurned ? CLUSTER_M : CLUSTER_N, kAcross = kTurned ? CLUSTER_N : CLUSTER_M;
 constexpr int kAlong = CLUSTER_K, kSharing = kDown * kAcross, kCluster = kSharing * kAlong;
-constexpr int kStages = STAGES, kGroups = kN == 64 ? 1 : kN == 192 ? 3 : 2, kThreads = (kGroups + 1) * 128;
+constexpr bool kInTurn = SPLITS == 0;
+// kGroups: consumers; kTeam: those that share a tile.
+constexpr int kStages = STAGES, kGroups = kInTurn ? 2 : kN == 64 ? 1 : kN == 192 ? 3 : 2, kTeam = kInTurn ? 1 : kGroups, kThreads = (kGroups + 1) * 128;
 // kParts: products of 64 rows that a consumer has. kShare: columns of products that a block of a cluster along K stores; the last one that stores may have fewer.
-constexpr int kParts = kN / (64 * kGroups), kShare = (kM / 8 + kAlong - 1) / kAlong * 8;
-static_assert(kN % (64 * kGroups) == 0 && kM % 8 == 0 && kM <= 256, "a consumer owns whole products");
+constexpr int kParts = kN / (64 * kTeam), kShare = (kM / 8 + kAlong - 1) / kAlong * 8;
+static_assert(kN % (64 * kTeam) == 0 && kM % 8 == 0 && kM <= 256, "a consumer owns whole products");
 static_assert((kDown == 1 || kAcross == 1) && (kAlong == 1 || SPLITS == 1), "a tile is shared in one way, and cut in one");
 static_assert(kAlong == 1 || kM * kN * 4 <= kStages * (kM + kN) * 128, "sums pass through the ring");
 // Where a cluster begins: `row` in the operand whose rows are columns of products, `column` in the other one.
@@ -61,7 +64,7 @@ struct Tile {
 static_assert(FA_THREADS == kThreads, "the manifest differs");
 // Do registers hold the sums of a third or fourth part beside those that are added? Else its own are read again, too.
 constexpr bool kStay = SPLITS > 2 && kParts * kM / 2 <= (kGroups == 3 ? 44 : 64);
-constexpr u32 kWarp = 32, kGroup = 128, kRowBytes = 128, kConsumers = kGroups * 4;   // warps
+constexpr u32 kWarp = 32, kGroup = 128, kRowBytes = 128, kConsumers = kTeam * 4;   // warps that multiply a tile
 constexpr u32 kPiece = kGroups == 3 ? 16 : 32, kPieceBytes = kPiece * kRowBytes;   // rows of C
 constexpr u32 kBBytes = kN * kRowBytes, kSlotBytes = kBBytes + kM * kRowBytes;
 constexpr u32 kPiecesAt = kStages * kSlotBytes, kBarriersAt = kPiecesAt + kGroups * 2 * kPieceBytes, kAnswersAt = kBarriersAt + 16 * kStages;
@@ -162,7 +165,7 @@ FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *a, const fa
 
 struct Consumer {
     const fa_gemm_params &p;
-    const u32 base, group;
+    const u32 base, group, member;   // member: of those that share a tile
     const Ranks rank;
     const u32 warp, lane;
     const u64 b_rows, a_rows;   // descriptors of slot 0
@@ -171,8 +174,8 @@ struct Consumer {
     u32 piece;                  // of this consumer, that is filled next
 
     __device__ __forceinline__ Consumer(const fa_gemm_params &p, u32 base, u32 group)
-        : p(p), base(base), group(group), warp(threadIdx.x % kGroup / kWarp), lane(threadIdx.x % kWarp),
-          b_rows(wgmma_descriptor<64>(base + group * kParts * 64 * kRowBytes, 0)), a_rows(wgmma_descriptor<64>(base + kBBytes, 0)),
+        : p(p), base(base), group(group), member(kInTurn ? 0 : group), warp(threadIdx.x % kGroup / kWarp), lane(threadIdx.x % kWarp),
+          b_rows(wgmma_descriptor<64>(base + member * kParts * 64 * kRowBytes, 0)), a_rows(wgmma_descriptor<64>(base + kBBytes, 0)),
           piece(0) {}
 
     // The products of a slot, left under way.
@@ -194,7 +197,7 @@ struct Consumer {
         }
     }
     // A slot is given back when the products of the next one are under way.
-    __device__ __forceinline__ void multiply(u32 slices) {
+    __device__ __forceinline__ void multiply(u32 slices, bool last) {
         issue<true>();
         u32 before = ring.slot;
         ring.advance();
@@ -206,10 +209,19 @@ struct Consumer {
             before = ring.slot;
             ring.advance();
         }
+        if (kInTurn && !last) named_arrive(order(group ^ 1), 2 * kGroup);
         wgmma_wait<0>();
 #pragma unroll
         for (int part = 0; part < kParts; ++part) Wgmma<kM>::pin(c[part]);
         release(before);
+    }
+    // The barrier at which a consumer waits until the other one has come to the last slot before its own: a parity tells a slot's round only to who is less than two rounds ahead.
+    static __device__ __forceinline__ u32 order(u32 group) { return 1 + kGroups + group; }
+    // The slots of a tile that is the other consumer's.
+    __device__ __forceinline__ void pass(u32 slices) {
+        const u32 to = ring.slot + slices, rounds = to / kStages;
+        ring.slot = to - rounds * kStages;
+        ring.parity ^= rounds % 2;
     }
     // This thread's sums of a part of a tile, in the workspace: every kGroup-th vector of four.
     template <class Do> __device__ __forceinline__ void each_vector(float *parts, u32 tile, u32 split, Do &&take) {
@@ -309,7 +321,7 @@ struct Consumer {
         const auto swizzle = [](u32 r) { return kChunks == 8 ? r % 8 : r / 2 % 4; };
         const u32 room = base + kPiecesAt + (group * 4 + warp) * (16 * kWidth * 2), to = room + lane % 16 * (kWidth * 2);
         const u32 share = rank.along() * kShare, end = kM - share < kShare ? kM - share : kShare;
-        const u32 own = group * kParts * 64 + warp * 16, row = (u32)tile.column + own, column = (u32)tile.row + share;
+        const u32 own = member * kParts * 64 + warp * 16, row = (u32)tile.column + own, column = (u32)tile.row + share;
 #pragma unroll
         for (u32 part = 0; part < kParts; ++part)
 #pragma unroll
@@ -336,7 +348,7 @@ struct Consumer {
     __device__ __forceinline__ void store(const Tile &tile, const fa_tensor_map *map) {
         if constexpr (!kTurned) return store_rows(tile);
         const int share = (int)rank.along() * kShare, row = tile.row + share;
-        const int own = (int)group * kParts * 64, column = tile.column + own;
+        const int own = (int)member * kParts * 64, column = tile.column + own;
         const u32 to = (lane / 16 * 8 + lane % 8) * kRowBytes + ((2 * warp + lane / 8 % 2) ^ lane % 8) * 16;
         const bool sends = threadIdx.x % kGroup == 0;
 #pragma unroll
@@ -402,14 +414,20 @@ gemm_sm90a(const __grid_constant__ fa_gemm_params p, const __grid_constant__ fa_
     } else {
         if constexpr (kGroups > 1) registers_increase<kGroups == 3 ? 160 : 232>();
         Consumer consumer(p, base, warp / 4 - 1);
+        u32 turn = 0;
 #pragma unroll 1
         for (Work work(p); work.advance();) {
+            if (kInTurn && turn++ % 2 != consumer.group) {
+                consumer.pass(work.last - work.first);
+                continue;
+            }
             Tile tile(p, work.tile, (int)consumer.rank.down(), (int)consumer.rank.across());
             tile.row = uniform(tile.row), tile.column = uniform(tile.column), tile.rows = uniform(tile.rows), tile.columns = uniform(tile.columns);   // known before it is waited for
-            consumer.multiply(work.last - work.first);
+            if (kInTurn && turn > 1) named_sync(consumer.order(consumer.group), 2 * kGroup);
+            consumer.multiply(work.last - work.first, work.next >= work.tiles);
             if constexpr (kAlong > 1) {
                 if (consumer.gather()) consumer.store(tile, &c);
-            } else if (SPLITS == 1 || work.tile >= work.cut || consumer.join(work, sums, counters))
+            } else if (SPLITS < 2 || work.tile >= work.cut || consumer.join(work, sums, counters))
                 consumer.store(tile, &c);
         }
         if (threadIdx.x % kGroup == 0) tma_store_wait_read<0>();   // shared memory is gone when the block is
