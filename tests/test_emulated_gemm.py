@@ -25,7 +25,7 @@ class Case:
         self.config = dice.choice(CONFIGS[kernel]) if kernel != REFERENCE else (64, 64, 32, 3, 2, 2)
         self.group_m, self.turned = dice.choice([1, 2, 8]), dice.choice([0, 1]) if kernel == HOPPER else 1
         self.config = self.config if self.turned else (self.config[1], self.config[0], *self.config[2:])
-        self.cluster = dice.choice([(1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 2), (1, 1, 8), (2, 1, 4), (1, 2, 2)][:9 if self.splits == 1 else 5] if kernel == HOPPER else [(1, 1, 1)])
+        self.cluster = dice.choice([(1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 3, 1), (2, 2, 1), (4, 2, 1), (1, 1, 2), (1, 1, 8), (2, 1, 4), (1, 2, 2)][:11 if self.splits == 1 else 7] if kernel == HOPPER else [(1, 1, 1)])
         self.draw_sizes(dice)
 
     def draw_sizes(self, dice):
@@ -73,12 +73,12 @@ def a_kernel_that_is_wrong_is_found():
                             (SPLIT, (("begin_of(p, blockIdx.y + 1)", "p.k"), ("split < SPLITS", "split < SPLITS - 1"), ("sum[i][j][e] += x[e]", "sum[i][j][e] = x[e]"))), (REFERENCE, (("column + at < columns", "true"),)),
                             (CUT, (("x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] += y[3];", "x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] = y[3];"), ("last = (split + 1) * slices / SPLITS;", "last = (split + 1) * slices / SPLITS - split;"),
                                    ("if (came != SPLITS - 1) return false;", "if (came != SPLITS - 2) return false;"), ("arrives_last(counter, SPLITS)", "arrives_last(counter, SPLITS + 1)"), ("return tile < tiles;", "return tile + 1 < tiles;"))),
-                            (THIRD, (("x[0] += sum[0]", "x[0] = sum[0]"),)), (ROWS, (("column + at < (u32)p.n", "column + at <= (u32)p.n"), ("row + part * 64 + r < (u32)p.m", "row + part * 64 + r + 1 < (u32)p.m"), ("swizzle(lane % 16)", "0"), ("at < end", "true"))), (TURNS, (("if (kInTurn && turn > 1) named_sync(consumer.order(consumer.group), 2 * kGroup);", ""), ("ring.parity ^= rounds % 2;", ""), ("turn++ % 2 != consumer.group", "turn++ % 2 == 0"))), (PAIR, (("barrier_init(empty(base, slot), kConsumers * kSharing);", "barrier_init(empty(base, slot), kConsumers);"), ("i < kStages", "false"))),
+                            (THIRD, (("x[0] += sum[0]", "x[0] = sum[0]"),)), (ROWS, (("column + at < (u32)p.n", "column + at <= (u32)p.n"), ("row + part * 64 + r < (u32)p.m", "row + part * 64 + r + 1 < (u32)p.m"), ("swizzle(lane % 16)", "0"), ("at < end", "true"))), (TURNS, (("if (kInTurn && turn > 1) named_sync(consumer.order(consumer.group), 2 * kGroup);", ""), ("ring.parity ^= rounds % 2;", ""), ("turn++ % 2 != consumer.group", "turn++ % 2 == 0"))), (PAIR, (("barrier_init(empty(base, slot), kConsumers * kNeighbours);", "barrier_init(empty(base, slot), kConsumers);"), ("i < kStages", "false"))),
                             (ALONG, (("x[e] = along == 0 ? y[e] : x[e] + y[e];", "x[e] = y[e];"), ("first = cluster_rank() / kSharing * part, last = first + part;", "first = 0, last = part;"), ("named_sync(1, kGroups * kGroup);", ""),
                                      ("if (kAlong > 1) cluster_sync();", ""))),
                             (HOPPER, (("barrier_wait(empty(base, ring.slot), ring.parity ^ 1);", ""), ("wgmma_wait<1>();", "wgmma_wait<2>();"),
                                       ("barrier_wait(full(base, ring.slot), ring.parity);", ""), ("async_proxy_fence();", ""), ("if (sends) tma_store_wait_read<1>();", "if (sends) tma_store_wait_read<2>();"),
-                                      ("barrier_init(empty(base, slot), kConsumers * kSharing);", "barrier_init(empty(base, slot), kConsumers - 1);"),
+                                      ("barrier_init(empty(base, slot), kConsumers * kNeighbours);", "barrier_init(empty(base, slot), kConsumers - 1);"),
                                       ("if (threadIdx.x % kGroup == 0) tma_store_wait_read<0>();", ""), ("row -= rows, column -= columns;", "row -= rows;"), ("share + i >= tile.rows", "share + i > tile.rows"), ("piece ^= 1;", "")))):
         case = Case(min(kernel, HOPPER), dice)
         case.turned, case.splits, case.cluster = kernel != ROWS, {CUT: 2, THIRD: 3, SPLIT: case.splits, TURNS: 0}.get(kernel, 1), {PAIR: (2, 1, 1), ALONG: (1, 1, 2), ROWS: (1, 1, 2)}.get(kernel, (1, 1, 1))

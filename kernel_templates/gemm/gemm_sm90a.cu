@@ -9,7 +9,7 @@
 // turn, and one multiplies while the other stores.
 // The tiles that would not fill the GPU are cut into SPLITS parts of K, and done first: the block that ends the last part of a tile
 // adds all of them up. Nobody waits for another block but in its cluster: CLUSTER_N blocks have neighbouring tiles and the same slices at
-// the same time; each in its turn fetches the rows of A, for all of them. Or CLUSTER_M blocks below one another the rows of B. CLUSTER_K
+// the same time; each in its turn fetches the rows of A, for all of them; and CLUSTER_M blocks below one another the rows of B. CLUSTER_K
 // times as many have a part of K each of such tiles, and add up and store a share of the products' columns.
 // Invariants:
 //  - shared memory is a ring of STAGES slots of {64 columns of B, 64 columns of A} (A first where C is not turned), then two pieces of C
@@ -28,14 +28,14 @@ constexpr bool kBf16 = DTYPE_BF16 != 0;
 constexpr bool kTurned = TURNED != 0;
 // A tile's products have kM columns and kN rows; kDown blocks with other columns share their rows, kAcross with other rows their columns.
 constexpr int kM = kTurned ? BLOCK_M : BLOCK_N, kN = kTurned ? BLOCK_N : BLOCK_M, kDown = kTurned ? CLUSTER_M : CLUSTER_N, kAcross = kTurned ? CLUSTER_N : CLUSTER_M;
-constexpr int kAlong = CLUSTER_K, kSharing = kDown * kAcross, kCluster = kSharing * kAlong;
+constexpr int kAlong = CLUSTER_K, kSharing = kDown * kAcross, kCluster = kSharing * kAlong, kNeighbours = kDown + kAcross - 1;   // kNeighbours: blocks that fill the same slots, this one too
 constexpr bool kInTurn = SPLITS == 0;
 // kGroups: consumers; kTeam: those that share a tile.
 constexpr int kStages = STAGES, kGroups = kInTurn ? 2 : kN == 64 ? 1 : kN == 192 ? 3 : 2, kTeam = kInTurn ? 1 : kGroups, kThreads = (kGroups + 1) * 128;
 // kParts: products of 64 rows that a consumer has. kShare: columns of products that a block of a cluster along K stores; the last one that stores may have fewer.
 constexpr int kParts = kN / (64 * kTeam), kShare = (kM / 8 + kAlong - 1) / kAlong * 8;
 static_assert(kN % (64 * kTeam) == 0 && kM % 8 == 0 && kM <= 256, "a consumer owns whole products");
-static_assert((kDown == 1 || kAcross == 1) && (kAlong == 1 || SPLITS == 1), "a tile is shared in one way, and cut in one");
+static_assert(kAlong == 1 || SPLITS == 1, "a tile is cut in one way");
 static_assert(kAlong == 1 || kM * kN * 4 <= kStages * (kM + kN) * 128, "sums pass through the ring");
 // Where a cluster begins: `row` in the operand whose rows are columns of products, `column` in the other one.
 struct Place : PlaceOf<BLOCK_M * CLUSTER_M, BLOCK_N * CLUSTER_N> {
@@ -93,14 +93,14 @@ struct Ranks {
     __device__ __forceinline__ u32 along() const { return kAlong > 1 ? rank / kSharing : 0; }
     __device__ __forceinline__ u32 first() const { return along() * kSharing; }   // the first block with its part of K
     __device__ __forceinline__ u32 sharing() const { return kSharing > 1 ? rank % kSharing : 0; }
-    __device__ __forceinline__ u32 down() const { return kDown > 1 ? sharing() : 0; }
-    __device__ __forceinline__ u32 across() const { return kAcross > 1 ? sharing() : 0; }
+    __device__ __forceinline__ u32 down() const { return kDown > 1 ? sharing() % kDown : 0; }
+    __device__ __forceinline__ u32 across() const { return kAcross > 1 ? sharing() / kDown : 0; }
 };
 // A box of a map for all blocks that share rows, to the same place in each, and to its barrier.
-FA_DEVICE void tma_load_to_all(Ranks rank, u32 to, const fa_tensor_map *map, u32 barrier, int column, int row, u64 hint) {
+FA_DEVICE void tma_load_to_all(u32 blocks, u32 to, const fa_tensor_map *map, u32 barrier, int column, int row, u64 hint) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
                  " [%0], [%1, {%3, %4, %5, %5}], [%2], %6, %7;"
-                 :: "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(0), "h"((u16)(((1 << kSharing) - 1) << rank.first())), "l"(hint) : "memory");
+                 :: "r"(to), "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(0), "h"((u16)blocks), "l"(hint) : "memory");
 }
 // All threads of the cluster have come; the first form says nothing of memory but of barriers that were initialised, and needs no fence.
 FA_DEVICE void cluster_meet() { asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;" ::: "memory"); }
@@ -141,6 +141,7 @@ FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *a, const fa
     // Rows that one tile alone reads do not drive out of L2 what others wrote there, which would have to be written to memory.
     const bool again_a = p.n > BLOCK_N * CLUSTER_N, again_b = p.m > BLOCK_M * CLUSTER_M;
     const u64 row_hint = (kTurned ? again_a : again_b) ? kEvictLast : kEvictFirst, column_hint = (kTurned ? again_b : again_a) ? kEvictLast : kEvictFirst;
+    constexpr u32 kEvery = ((1u << kSharing) - 1) / ((1u << kDown) - 1);   // blocks with the same rows
     Ring<kStages> ring;
 #pragma unroll 1
     for (Work work(p); work.advance();) {
@@ -150,11 +151,11 @@ FA_DEVICE void produce(const fa_gemm_params &p, const fa_tensor_map *a, const fa
             const u32 to = base + ring.slot * kSlotBytes, barrier = full(base, ring.slot);
             barrier_wait(empty(base, ring.slot), ring.parity ^ 1);
             barrier_expect(barrier, kSlotBytes);
-            const bool mine = (u32)column / 64 % kSharing == rank.sharing();
+            const u32 slice = (u32)column / 64;
             if constexpr (kDown == 1) tma_load(to, b, barrier, column, tile.column, 0, 0, column_hint);
-            else if (mine) tma_load_to_all(rank, to, b, barrier, column, tile.column, column_hint);
+            else if (slice % kDown == (u32)down) tma_load_to_all(((1 << kDown) - 1) << (rank.first() + across * kDown), to, b, barrier, column, tile.column, column_hint);
             if constexpr (kAcross == 1) tma_load(to + kBBytes, a, barrier, column, tile.row, 0, 0, row_hint);
-            else if (mine) tma_load_to_all(rank, to + kBBytes, a, barrier, column, tile.row, row_hint);
+            else if (slice % kAcross == (u32)across) tma_load_to_all(kEvery << (rank.first() + down), to + kBBytes, a, barrier, column, tile.row, row_hint);
             ring.advance();
         }
     }
@@ -191,9 +192,10 @@ struct Consumer {
     __device__ __forceinline__ void release(u32 slot) const {
         if constexpr (kSharing == 1) {
             if (lane == 0) barrier_arrive(empty(base, slot));
-        } else if (lane < kSharing) {   // each block of the cluster may fill it again
+        } else if (lane < kNeighbours) {   // each block that fills it may do so again
+            const u32 other = lane - kDown, block = lane < kDown ? rank.across() * kDown + lane : (other + (other >= rank.across())) * kDown + rank.down();
             asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
-                         "mbarrier.arrive.shared::cluster.b64 _, [there]; }" :: "r"(empty(base, slot)), "r"(rank.first() + lane) : "memory");
+                         "mbarrier.arrive.shared::cluster.b64 _, [there]; }" :: "r"(empty(base, slot)), "r"(rank.first() + block) : "memory");
         }
     }
     // A slot is given back when the products of the next one are under way.
@@ -398,7 +400,7 @@ gemm_sm90a(const __grid_constant__ fa_gemm_params p, const __grid_constant__ fa_
 #pragma unroll
         for (u32 slot = 0; slot < kStages; ++slot) {
             barrier_init(full(base, slot), 1);
-            barrier_init(empty(base, slot), kConsumers * kSharing);
+            barrier_init(empty(base, slot), kConsumers * kNeighbours);
         }
         barrier_init_fence();
     }
