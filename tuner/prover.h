@@ -27,7 +27,7 @@ enum { FA_INPUT, FA_LARGEST, FA_OUTPUT, FA_AROUND, FA_BITS, FA_CHECK_KERNELS };
 
 enum {
     FA_PROVER_ROUNDS = 2,     /* launches of each case that is not `once` */
-    FA_PROVER_SLOW_US = 5000, /* a launch that takes longer */
+    FA_PROVER_SLOW_US = 1000, /* a launch that takes longer */
     FA_PROVER_ARGUMENTS = 44, /* of a kernel, without the workspace */
     FA_PROVER_FENCE = 65536,  /* bytes before and behind each output */
     FA_PROVER_THREADS = 128,

@@ -27,7 +27,7 @@ enum {
     PROBE_BUDGET_US = 20000,
     RACE_BUDGET_US = 40000,
     RACE_ROUNDS_MIN = 11,
-    SLOW_RACE_US = 300000, /* of slow kernels, whose times scatter little, rounds are fewer */
+    SLOW_RACE_US = 200000, /* of slow kernels, whose times scatter little, rounds are fewer */
     RACE_ROUNDS_MAX = 61,
     HEAT_ROUNDS_MIN = 3,
     HEAT_ROUNDS_MAX = 7,
