@@ -18,13 +18,10 @@ def a_present_gpu_is_measured_and_the_fastest_config_wins():
                            "time %s 40\n" % FASTEST) as place:
         told = place.json(*SMALL)
         answer, funnel = told["answer"], told["funnel"]
-        tap.equal((answer["origin"], answer["status"], answer["from_store"]),
-                  ("measured", "measured", False))
-        tap.equal((told["gpu"]["name"], told["gpu"]["present"], told["gpu"]["ordinal"]),
-                  ("NVIDIA L4", True, 0))
+        tap.equal((answer["origin"], answer["status"], answer["from_store"]), ("measured", "measured", False))
+        tap.equal((told["gpu"]["name"], told["gpu"]["present"], told["gpu"]["ordinal"]), ("NVIDIA L4", True, 0))
         tap.has(tunables(answer) + ";", FASTEST)
-        tap.equal([funnel[name] for name in ("space", "compiled", "proved", "measured", "failed")],
-                  [8, 8, 8, 8, 0])
+        tap.equal([funnel[name] for name in ("space", "compiled", "proved", "measured", "failed")], [8, 8, 8, 8, 0])
         assert answer["low_us"] <= answer["median_us"] <= answer["high_us"]
         assert 39 < answer["median_us"] < 42 and 49 < answer["default_us"] < 52, answer
         assert 1.2 < answer["speedup_over_default"] < 1.3, answer

@@ -153,8 +153,7 @@ def for_a_gpu_that_is_not_here_it_is_compiled_and_unranked_for_want_of_a_model()
         tap.has(place.run("show", "--why", *command).stdout, "the default config, unranked without a model")
         # Where the GPU is, effort predict proves the default, and a tune times all of them.
         told = place.json(*ROWS, "--effort", "predict")
-        tap.equal((told["answer"]["origin"], told["funnel"]["proved"], tunables(told["answer"])),
-                  ("unranked", 1, "WARPS=4"))
+        tap.equal((told["answer"]["origin"], told["funnel"]["proved"], tunables(told["answer"])), ("unranked", 1, "WARPS=4"))
         tap.equal(place.json(*ROWS)["answer"]["origin"], "measured")
         tap.equal([one["known_how"] for one in place.json("report")["problems"]], ["unranked", "measured"])
 
@@ -349,8 +348,7 @@ def one_more_row_in_its_table_is_a_field_everywhere():
         edit(os.path.join(folder, "l1_norm_split.json"), lambda told: told.setdefault("supports", []).append({"require": "GROUPS == 1", "why": "it norms one row at a time"}))
         # Options, what they take, and the help.
         tap.has(" ".join(place.run("tune", "--help", "--operation", "l1_norm").stdout.split()), "--groups N rows normed together (1)")
-        tap.has(place.run(*ROWS, "--groups", "65", status=2).stderr,
-                '--groups: "65" is not a whole number (1 to 64)')
+        tap.has(place.run(*ROWS, "--groups", "65", status=2).stderr, '--groups: "65" is not a whole number (1 to 64)')
         # JSON, manifests and words.
         told = place.json(*ROWS, "--groups", "4")
         tap.equal(told["answer"]["problem"]["groups"], 4)

@@ -203,11 +203,10 @@ void fa_job_settle_twin(fa_job *job, int index)
 bool fa_job_same_bits(const fa_job *job, int a, int b)
 {
     const double *x = job->attempt[a].bits, *y = job->attempt[b].bits;
-    int same = 0;
-    while (same < job->case_count &&
-           (x[same] < 0 || y[same] < 0 || (x[same] > 0 && x[same] == y[same])))
-        same++;
-    return same == job->case_count;
+    bool same = true;
+    for (int c = 0; c < job->case_count; c++)
+        same &= x[c] < 0 || y[c] < 0 || (x[c] > 0 && x[c] == y[c]);
+    return same;
 }
 
 void fa_job_settle_twins(fa_job *job, int index)

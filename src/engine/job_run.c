@@ -317,31 +317,32 @@ static int count_before(const fa_job *job, const fa_candidate *candidate)
     return before;
 }
 
-/* What by a model that is not blurred takes a quarter longer than its first does not pay, of our own templates on Hopper,
- * where its predictions were compared with races; nor what it puts behind a family's tries. Effort PATIENT tries all. */
+/* What by a model that is not blurred takes a quarter longer than the best does not pay, of our own templates on Hopper,
+ * where its predictions were compared with races; nor what it puts behind a family's tries. Both count what an earlier
+ * run tried, so that running again tries no others. Effort PATIENT tries all. */
 static int leave_out(fa_job *job, int count)
 {
-    const fa_trial *first = &job->space.candidate[job->compile.order[0]].trial;
     const fa_problem *problem = &job->target.problem;
     const bool ours = fa_templates_for(job->tuner, problem)->builtin;
     const bool is_known = ours && job->target.gpu.sm == 90 && !(fa_op_of(problem)->blur > 0);
-    const double far = job->measuring && is_known ? 1.25 : INFINITY;
     const fa_family_list *families = fa_families_for(job->tuner, problem);
     int tried[FA_FAMILIES_MAX] = {0}, kept = 0;
+    double far_us = INFINITY;
+    for (int i = 0; job->measuring && is_known && i < job->space.count; i++)
+        if (job->space.candidate[i].trial.predicted_us > 0)
+            far_us = fmin(far_us, 1.25 * job->space.candidate[i].trial.predicted_us);
     for (int i = 0; i < count; i++) {
-        const int index = job->compile.order[i];
-        fa_candidate *candidate = &job->space.candidate[index];
+        fa_candidate *candidate = &job->space.candidate[job->compile.order[i]];
+        fa_trial *trial = &candidate->trial;
         const int most = families->family[candidate->family]->tries;
-        if (candidate->is_default ||
-            fa_config_equal(&candidate->trial.config, &job->elsewhere.config) ||
-            (!(candidate->trial.predicted_us > far * first->predicted_us) &&
+        if (candidate->is_default || fa_config_equal(&trial->config, &job->elsewhere.config) ||
+            (!(trial->predicted_us > far_us) &&
              (most == 0 || tried[candidate->family]++ + count_before(job, candidate) < most))) {
-            job->compile.order[kept++] = index;
+            job->compile.order[kept++] = job->compile.order[i];
             continue;
         }
-        candidate->trial.status = FA_STATUS_DOES_NOT_PAY;
-        snprintf(candidate->trial.reason, sizeof candidate->trial.reason,
-                 "the model puts %d others before it", i);
+        trial->status = FA_STATUS_DOES_NOT_PAY;
+        snprintf(trial->reason, sizeof trial->reason, "the model puts others before it");
     }
     job->space.survivors -= count - kept;
     job->progress.in_budget = job->space.survivors;
