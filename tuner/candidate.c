@@ -461,13 +461,13 @@ void fa_model_largest_first(const fa_space *space, int *order, int count)
 void fa_model_soonest_first(const fa_problem *problem, const fa_space *space, int *order, int count)
 {
     const double blur = fa_op_of(problem)->blur, alike = blur > 0.02 ? 1 + blur : 1.02;
-    int32_t least = 0;
+    double least = 0;
     int best = 0;
     for (int i = 0; i < count; i++) {
         const fa_candidate *first = &space->candidate[order[0]],
                            *candidate = &space->candidate[order[i]];
-        const int32_t need = fa_model_tunable(candidate, "CONSUMER_NEED", 0) *
-                             (3 - fa_model_tunable(candidate, "SHORT", 0));
+        const double need = fa_model_tunable(candidate, "CONSUMER_NEED", 0) *
+                            (3.0 - fa_model_tunable(candidate, "SHORT", 0));
         if (!(candidate->trial.predicted_us > 0) ||
             candidate->trial.predicted_us > first->trial.predicted_us * alike)
             break;
