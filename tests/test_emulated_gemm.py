@@ -10,7 +10,7 @@ import random
 import emulate
 import tap
 
-REFERENCE, WHOLE, SPLIT, HOPPER, CUT, THIRD, PAIR, ALONG, ROWS, TURNS = range(10)  # CUT, THIRD: Hopper's with tiles in two and three parts; PAIR, ALONG: with clusters; ROWS: not turned; TURNS: consumers have tiles in turn
+REFERENCE, WHOLE, SPLIT, HOPPER, CUT, THIRD, PAIR, ALONG, ROWS, TURNS, BOTH = range(11)  # CUT, THIRD: Hopper's with tiles in two and three parts; PAIR, ALONG: with clusters; ROWS: not turned; TURNS: consumers have tiles in turn; BOTH: clusters share both operands
 FILES = ["gemm_reference.cu", "gemm_sm80.cu", "gemm_splitk_sm80.cu", "gemm_sm90a.cu"]
 # BLOCK_M, BLOCK_N (the other way round where C is not turned), BLOCK_K, STAGES, WARPS_M, WARPS_N; Hopper's kernel has no use for the last two
 CONFIGS = {WHOLE: [(64, 64, 32, 3, 2, 2), (64, 128, 64, 3, 1, 4), (128, 64, 32, 5, 4, 2), (128, 128, 32, 4, 2, 2), (256, 64, 32, 3, 4, 2)],
@@ -73,17 +73,19 @@ def a_kernel_that_is_wrong_is_found():
                             (SPLIT, (("begin_of(p, blockIdx.y + 1)", "p.k"), ("split < SPLITS", "split < SPLITS - 1"), ("sum[i][j][e] += x[e]", "sum[i][j][e] = x[e]"))), (REFERENCE, (("column + at < columns", "true"),)),
                             (CUT, (("x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] += y[3];", "x[0] += y[0], x[1] += y[1], x[2] += y[2], x[3] = y[3];"), ("last = (split + 1) * slices / SPLITS;", "last = (split + 1) * slices / SPLITS - split;"),
                                    ("if (came != SPLITS - 1) return false;", "if (came != SPLITS - 2) return false;"), ("arrives_last(counter, SPLITS)", "arrives_last(counter, SPLITS + 1)"), ("return tile < tiles;", "return tile + 1 < tiles;"))),
-                            (THIRD, (("x[0] += sum[0]", "x[0] = sum[0]"),)), (ROWS, (("column + at < (u32)p.n", "column + at <= (u32)p.n"), ("row + part * 64 + r < (u32)p.m", "row + part * 64 + r + 1 < (u32)p.m"), ("swizzle(lane % 16)", "0"), ("at < end", "true"))), (TURNS, (("if (kInTurn && turn > 1) named_sync(consumer.order(consumer.group), 2 * kGroup);", ""), ("ring.parity ^= rounds % 2;", ""), ("turn++ % 2 != consumer.group", "turn++ % 2 == 0"))), (PAIR, (("barrier_init(empty(base, slot), kConsumers * kNeighbours);", "barrier_init(empty(base, slot), kConsumers);"), ("i < kStages", "false"))),
+                            (THIRD, (("x[0] += sum[0]", "x[0] = sum[0]"),)), (ROWS, (("column + at < (u32)p.n", "column + at <= (u32)p.n"), ("row + part * 64 + r < (u32)p.m", "row + part * 64 + r + 1 < (u32)p.m"), ("swizzle(lane % 16)", "0"), ("at < end", "true"))), (TURNS, (("if (kInTurn && turn > 1) named_sync(consumer.order(consumer.group), 2 * kGroup);", ""), ("ring.parity ^= rounds % 2;", ""), ("turn++ % 2 != consumer.group", "turn++ % 2 == 0"))), (PAIR, (("barrier_init(empty(base, slot), kConsumers * kSharing);", "barrier_init(empty(base, slot), kConsumers);"), ("i < kStages", "false"))), (BOTH, (("kConsumers * kSharing", "kConsumers * (kSharing - 1)"),)),
                             (ALONG, (("x[e] = along == 0 ? y[e] : x[e] + y[e];", "x[e] = y[e];"), ("first = cluster_rank() / kSharing * part, last = first + part;", "first = 0, last = part;"), ("named_sync(1, kGroups * kGroup);", ""),
                                      ("if (kAlong > 1) cluster_sync();", ""))),
                             (HOPPER, (("barrier_wait(empty(base, ring.slot), ring.parity ^ 1);", ""), ("wgmma_wait<1>();", "wgmma_wait<2>();"),
                                       ("barrier_wait(full(base, ring.slot), ring.parity);", ""), ("async_proxy_fence();", ""), ("if (sends) tma_store_wait_read<1>();", "if (sends) tma_store_wait_read<2>();"),
-                                      ("barrier_init(empty(base, slot), kConsumers * kNeighbours);", "barrier_init(empty(base, slot), kConsumers - 1);"),
+                                      ("barrier_init(empty(base, slot), kConsumers * kSharing);", "barrier_init(empty(base, slot), kConsumers - 1);"),
                                       ("if (threadIdx.x % kGroup == 0) tma_store_wait_read<0>();", ""), ("row -= rows, column -= columns;", "row -= rows;"), ("share + i >= tile.rows", "share + i > tile.rows"), ("piece ^= 1;", "")))):
         case = Case(min(kernel, HOPPER), dice)
-        case.turned, case.splits, case.cluster = kernel != ROWS, {CUT: 2, THIRD: 3, SPLIT: case.splits, TURNS: 0}.get(kernel, 1), {PAIR: (2, 1, 1), ALONG: (1, 1, 2), ROWS: (1, 1, 2)}.get(kernel, (1, 1, 1))
+        case.turned, case.splits, case.cluster = kernel not in (ROWS, BOTH), {CUT: 2, THIRD: 3, SPLIT: case.splits, TURNS: 0, BOTH: 3}.get(kernel, 1), {PAIR: (2, 1, 1), BOTH: (4, 2, 1), ALONG: (1, 1, 2), ROWS: (1, 1, 2)}.get(kernel, (1, 1, 1))
         case.m, case.n, case.k, case.gap, case.group_m, case.seed = 130, 136, 328, 8, 2, 2
         case.config = {WHOLE: (64, 64, 32, 3, 2, 2), SPLIT: (32, 64, 64, 4, 2, 2), REFERENCE: case.config, CUT: (64, 128, 64, 3, 0, 0), THIRD: (64, 128, 64, 3, 0, 0), ROWS: (192, 144, 64, 3, 0, 0)}.get(kernel, (128, 128, 64, 4, 0, 0))
+        if kernel == BOTH:  # a block whose copies come from itself is two rounds ahead of one across
+            case.config, case.m, case.n, case.k, case.seed = (64, 8, 64, 6, 0, 0), 1, 72, 200, 554409969
         for change in range(len(changes) + 1):
             done = proved(case, changes=changes, change=change)
             assert done.returncode == (change > 0), (change, done)

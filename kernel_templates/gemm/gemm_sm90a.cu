@@ -28,7 +28,7 @@ constexpr bool kBf16 = DTYPE_BF16 != 0;
 constexpr bool kTurned = TURNED != 0;
 // A tile's products have kM columns and kN rows; kDown blocks with other columns share their rows, kAcross with other rows their columns.
 constexpr int kM = kTurned ? BLOCK_M : BLOCK_N, kN = kTurned ? BLOCK_N : BLOCK_M, kDown = kTurned ? CLUSTER_M : CLUSTER_N, kAcross = kTurned ? CLUSTER_N : CLUSTER_M;
-constexpr int kAlong = CLUSTER_K, kSharing = kDown * kAcross, kCluster = kSharing * kAlong, kNeighbours = kDown + kAcross - 1;   // kNeighbours: blocks that fill the same slots, this one too
+constexpr int kAlong = CLUSTER_K, kSharing = kDown * kAcross, kCluster = kSharing * kAlong;
 constexpr bool kInTurn = SPLITS == 0;
 // kGroups: consumers; kTeam: those that share a tile.
 constexpr int kStages = STAGES, kGroups = kInTurn ? 2 : kN == 64 ? 1 : kN == 192 ? 3 : 2, kTeam = kInTurn ? 1 : kGroups, kThreads = (kGroups + 1) * 128;
@@ -192,10 +192,9 @@ struct Consumer {
     __device__ __forceinline__ void release(u32 slot) const {
         if constexpr (kSharing == 1) {
             if (lane == 0) barrier_arrive(empty(base, slot));
-        } else if (lane < kNeighbours) {   // each block that fills it may do so again
-            const u32 other = lane - kDown, block = lane < kDown ? rank.across() * kDown + lane : (other + (other >= rank.across())) * kDown + rank.down();
+        } else if (lane < kSharing) {   // to all: who heard only from those that it fetches for would count a block that is a round ahead twice
             asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
-                         "mbarrier.arrive.shared::cluster.b64 _, [there]; }" :: "r"(empty(base, slot)), "r"(rank.first() + block) : "memory");
+                         "mbarrier.arrive.shared::cluster.b64 _, [there]; }" :: "r"(empty(base, slot)), "r"(rank.first() + lane) : "memory");
         }
     }
     // A slot is given back when the products of the next one are under way.
@@ -400,7 +399,7 @@ gemm_sm90a(const __grid_constant__ fa_gemm_params p, const __grid_constant__ fa_
 #pragma unroll
         for (u32 slot = 0; slot < kStages; ++slot) {
             barrier_init(full(base, slot), 1);
-            barrier_init(empty(base, slot), kConsumers * kNeighbours);
+            barrier_init(empty(base, slot), kConsumers * kSharing);
         }
         barrier_init_fence();
     }
