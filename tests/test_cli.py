@@ -477,6 +477,8 @@ def products_of_every_size_have_configs_of_hopper_and_a_tune_tries_the_first():
         assert len(rows) > 16, rows
         for again in [], ["--again"]:
             tap.equal(place.json("tune", *problem, *again)["funnel"]["in_budget"], 17)  # and one of mma.sync
+        place.use_fake_driver("device name=NVIDIA_H200 sm=90 sms=7 smem_block=232448\n")  # a share of one
+        assert place.json("explain", *problem[:2], *problem[4:])["configs"][0]["config"]["family"] == "gemm_sm90a"
 
 
 def a_tune_on_hopper_leaves_out_what_the_model_puts_far_behind_and_so_does_the_next():

@@ -36,16 +36,14 @@ def lengths_between_buckets_are_answered_by_the_nearest():
     with Place(script=L4) as place:
         told = place.json(*OF_128, "126")
         answer = told["answer"]
-        tap.equal((answer["origin"], told["problem"]["seq_q"], answer["from_problem"]["seq_q"]),
-                  ("nearest", 126, 128))
+        tap.equal((answer["origin"], told["problem"]["seq_q"], answer["from_problem"]["seq_q"]), ("nearest", 126, 128))
         tap.has(answer["why"], "S 128")
         again = place.json(*OF_128, "135")["answer"]
         tap.equal((again["origin"], again["from_store"]), ("nearest", True))
         text = place.run(*OF_128, "135").stdout
         tap.has(text, "its kernel is that of")
         exact = place.json(*OF_128, "135", "--exact")
-        tap.equal((exact["answer"]["origin"], exact["answer"]["from_problem"]["seq_q"]),
-                  ("measured", 135))
+        tap.equal((exact["answer"]["origin"], exact["answer"]["from_problem"]["seq_q"]), ("measured", 135))
         by_name, told = steps(place, *OF_128, "135")
         tap.equal((taken(by_name), told["bucket"]["seq_q"]), (["exact"], 128))
         tap.has(by_name["bucket"]["why"], "something above is trusted more")

@@ -21,8 +21,7 @@ def a_sweep_tells_each_problem_and_shares_cubins_between_them():
         again = place.run(*FOUR)
         tap.equal((again.stdout, again.stderr), (done.stdout, "4 of 4 problems were done before\n"))
         told = place.json(*FOUR)
-        tap.equal((told["sweep"]["state"], told["sweep"]["done"], told["sweep"]["failed"]),
-                  ("done", 4, 0))
+        tap.equal((told["sweep"]["state"], told["sweep"]["done"], told["sweep"]["failed"]), ("done", 4, 0))
         tap.equal([(i["state"], i["reason"], i["attempts"], i["answer"]["origin"])
                    for i in told["items"]], [("done", "", 1, "measured")] * 4)
         tap.equal(told["sweep"]["budget"], {"seconds": None, "trials": None})
@@ -61,8 +60,7 @@ def a_problem_that_fails_is_told_and_tried_again_by_the_next_run():
         tap.has(done.stderr, "2 of 2 problems failed")
         tap.has(place.run("queue").stdout, "failed: fp16")
         told = place.json("sweep", "--seq", "64,128", *TINY, status=1)
-        tap.equal([(i["state"], i["attempts"], i["answer"]) for i in told["items"]],
-                  [("failed", 2, None)] * 2)
+        tap.equal([(i["state"], i["attempts"], i["answer"]) for i in told["items"]], [("failed", 2, None)] * 2)
         place.use_fake_driver(L4 + FAST)
         told = place.json("sweep", "--seq", "64,128", *TINY, "--effort", "patient")
         tap.equal([i["state"] for i in told["items"]], ["done", "done"])
@@ -103,8 +101,7 @@ def what_was_predicted_is_measured_once_the_gpu_is_here_and_restart_forgets():
         tap.has(place.run(*grid).stdout, "L40S")
         place.use_fake_driver(L4)
         told = place.json(*grid)
-        tap.equal([(i["attempts"], i["answer"]["origin"]) for i in told["items"]],
-                  [(2, "measured"), (1, "predicted")])
+        tap.equal([(i["attempts"], i["answer"]["origin"]) for i in told["items"]], [(2, "measured"), (1, "predicted")])
         told = place.json(*grid, "--restart")
         tap.equal([(i["attempts"], i["answer"]["from_store"], i["spent"]["trials"])
                    for i in told["items"]], [(1, True, 0)] * 2)

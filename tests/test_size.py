@@ -28,7 +28,7 @@ BUDGET = {
     "src/report": 667,
     "C": 46823,
     "C files": 138,
-    "tests": 51684,
+    "tests": 51683,
     "public functions": 69,
 }
 MERGED = {"src/snippet", "src/sources"}  # these took other rooms in: their budgets count from then on
