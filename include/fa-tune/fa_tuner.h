@@ -106,7 +106,7 @@ typedef struct fa_kernel fa_kernel;
  *   MEASURE  else measures. Where a winner is predicted for the problem's bucket and its
  *            cubin is in the store (first contact), at most 8 ready cubins are raced, in well
  *            under a second of device time, and the answer says shortlist_only. Where nothing is ready,
- *            tunes: compiles, proves and times the whole space. Stores the winner either way
+ *            tunes: compiles, proves and times all that the model does not put far behind. Stores the winner either way
  *   PATIENT  tunes the whole space again with more repeats, even when a winner is stored
  * A winner that was proved under another driver version is proved once more, in a worker, before it
  * is launched under this one, with any effort; that takes what starting a CUDA context takes (0.3 s

@@ -198,7 +198,7 @@ typedef enum fa_origin { FA_ORIGINS(FA_ENUM) } fa_origin;
 typedef enum fa_effort {
     FA_EFFORT_CACHED = 0,  /* stored winners only; FA_ENOTFOUND otherwise */
     FA_EFFORT_PREDICT = 1, /* else what is predicted, proved where the GPU is, untimed */
-    FA_EFFORT_MEASURE = 2, /* else measure: what is ready, or the whole space, once */
+    FA_EFFORT_MEASURE = 2, /* else measure: what is ready, or what of the space may win, once */
     FA_EFFORT_PATIENT =
         3 /* the whole space with more repeats, even when a winner is stored; for an absent
                               GPU, compile it, where MEASURE compiles the model's first ten */
