@@ -168,15 +168,19 @@ static void begin(fa_bench *b, fa_bench_kernel *const *kernels, int count, fa_di
 {
     b->rc = 0;
     b->diag = diag;
-    for (int i = 0; i < count; i++)
+    b->pauses = false;
+    for (int i = 0; i < count; i++) {
+        b->pauses = b->pauses || kernels[i]->launch_us > FA_PROVER_SLOW_US;
         if (!kernels[i]->proved)
             FA_TRY(b, fa_fail(diag, FA_EINVAL, "only a proved kernel is timed"));
+    }
     if (b->at[0].empty)
         FA_TRY(b, fa_fail(diag, FA_EINVAL, "the problem is empty: there is nothing to time"));
 }
 
 /* One timed launch, its events in pair `at`. A card at its power limit lowers its clock in one slow launch and raises it in the
- * next, by more than kernels differ; after a pause as long as the launch, times scatter by less than a hundredth. */
+ * next, by more than kernels differ; after a pause as long as the launch, times scatter by less than a hundredth. All rivals
+ * pause, or none: what is launched behind a pause is mostly another one. */
 static void timed_launch(fa_bench *b, const fa_bench_kernel *kernel, int at)
 {
     FA_TRY(b, fa_fill32(b->driver, b->flush, (uint32_t)++b->draws, b->flush_bytes / 4, b->stream,
@@ -185,7 +189,7 @@ static void timed_launch(fa_bench *b, const fa_bench_kernel *kernel, int at)
     FA_TRY(b, fa_event_record(b->driver, b->start[at], b->stream, b->diag));
     fa_prover_launch(b, kernel, 0);
     FA_TRY(b, fa_event_record(b->driver, b->stop[at], b->stream, b->diag));
-    if (kernel->launch_us > FA_PROVER_SLOW_US) {
+    if (b->pauses) {
         fa_bench_synchronize(b);
         nanosleep(&(struct timespec){.tv_nsec = (long)fmin(1e3 * kernel->launch_us, 999e6)}, NULL);
     }
@@ -239,8 +243,7 @@ int fa_bench_probe(fa_bench *b, fa_bench_kernel *kernel, const fa_probe *probe,
         return fa_fail(diag, FA_EINVAL, "a probe of %d launches: use 1 to %d", probe->count,
                        FA_BENCH_SAMPLES_MAX);
     begin(b, &kernel, 1, diag);
-    if (b->rc != 0)
-        return b->rc;
+    FA_OR_RETURN(b->rc);
     int launches = launches_for(kernel->launch_us, probe);
     if (launches == 0) { /* the proof has looked at what it wrote */
         ret_samples_us[0] = (float)kernel->launch_us;

@@ -464,17 +464,14 @@ void fa_model_soonest_first(const fa_problem *problem, const fa_space *space, in
     double least = 0;
     int best = 0;
     for (int i = 0; i < count; i++) {
-        const fa_candidate *first = &space->candidate[order[0]],
-                           *candidate = &space->candidate[order[i]];
+        const fa_candidate *candidate = &space->candidate[order[i]];
+        const double most_us = space->candidate[order[0]].trial.predicted_us * alike;
         const double need = fa_model_tunable(candidate, "CONSUMER_NEED", 0) *
                             (3.0 - fa_model_tunable(candidate, "SHORT", 0));
-        if (!(candidate->trial.predicted_us > 0) ||
-            candidate->trial.predicted_us > first->trial.predicted_us * alike)
+        if (!(candidate->trial.predicted_us > 0) || candidate->trial.predicted_us > most_us)
             break;
-        if (i > 0 && need >= least)
-            continue;
-        least = need;
-        best = i;
+        if (i == 0 || need < least)
+            least = need, best = i;
     }
     move_to_front(order, best);
 }

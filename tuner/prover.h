@@ -131,13 +131,13 @@ struct fa_bench {
     const struct fa_case_data *data; /* of the cases, where not all is drawn; or NULL */
     uint64_t proofs; /* so far */
     int count;
+    bool pauses;  /* what is timed together, as one of it is slow */
     bool damaged; /* a candidate wrote where it must not: inputs and references are suspect */
     struct fa_proof_case at[FA_BENCH_CASES];
     void *own;                     /* of the operation, for free() */
     fa_device_ptr inputs, outputs; /* the two allocations; references are with the inputs */
     fa_device_ptr result;          /* of one check: 64 bits of each tensor, or of each case */
-    /* room for a tensor that the host looks at: fresh pages cost more than its copy */
-    unsigned char *host;
+    unsigned char *host; /* a tensor that is looked at there: fresh pages cost more than a copy */
     size_t host_bytes;
     fa_device_ptr flush; /* what evicts the tensors from L2 */
     size_t flush_bytes;
