@@ -239,9 +239,9 @@ def attention_backward_for_hopper_compiles_as_it_was_meant():
         for options, *families in ((["--head-dim", "96"], "attn_bwd_sm90a", "attn_bwd_ring_sm90a"), (["--head-dim", "64"], "attn_bwd_sm90a", "attn_bwd_ring_sm90a", "attn_bwd_short_sm90a"), (["--head-dim", "96", "--varlen", "--sinks"], "attn_bwd_sm90a"),
                                 (["--head-dim", "136"], "attn_bwd_wide_sm90a"), (["--head-dim", "128", "--head-dim-v", "136"], "attn_bwd_wide_sm90a"),
                                 (["--head-dim", "256", "--batch", "16", "--heads", "64", "--seq", "1048576"], "attn_bwd_wide_sm90a"),   # numbers are large
-                                (["--head-dim", "136", "--unaligned"], "attn_bwd_sm80"),
-                                (["--head-dim", "64", "--unaligned"], "attn_bwd_sm80")):
+                                (["--head-dim", "136", "--unaligned"], "attn_bwd_sm80"), (["--head-dim", "64", "--unaligned"], "attn_bwd_sm80")):
             tap.equal({row["config"]["family"] for row in place.json("explain", *command, *options)["configs"]}, set(families))
+        tap.has(place.run("explain", *command, "--varlen", "--seq", "20", "--batch", "2000000000", status=1).stderr, "no kernel family serves")
 
 
 def short_gradients_are_launched_alike_within_a_bucket():
