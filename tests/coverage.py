@@ -97,7 +97,7 @@ class Family(Column):
         self.bases = self.find_bases()
         self.bases += [{**base, field["name"]: value} for base in self.bases[:1] for field in fields
                        if field["kind"] != "integer" or "multiple" in field for value in values_of(field)]
-        self.bases += [{**base, "seq_k": 1 << 16} for base in self.bases if "seq_k" in base]
+        self.bases += [{**base, **more} for more in ({"seq_k": 1 << 16}, {"batch": 64}) for base in self.bases if more.keys() <= base.keys()]
         self.bases += self.latent_bases()
 
     def serves(self, values):
