@@ -127,8 +127,7 @@ def a_dry_run_says_what_would_change_and_unsigned_is_said_twice():
 def sentences_about_a_hostile_file_send_the_terminal_nothing():
     with Place(TWO) as place:
         tap.write(os.path.join(place.folder, "bad.jsonl"), '{"\x1b]0;owned\x07":1,"\x1b]0;owned\x07":2}\n')
-        told = place.run("export", "--from-records", "bad.jsonl", "--unsigned", "--out", "x.fab",
-                         status=1).stderr
+        told = place.run("export", "--from-records", "bad.jsonl", "--unsigned", "--out", "x.fab", status=1).stderr
         tap.has(told, "appears twice")
         tap.has(told, "\\x1b]0;owned\\x07")
         tap.equal("\x1b" in told, False)
@@ -137,8 +136,7 @@ def sentences_about_a_hostile_file_send_the_terminal_nothing():
 def filters_choose_winners_and_choosing_none_is_a_mistake():
     with Place(TWO) as place:
         tuned(place)
-        place.run("export", "--unsigned", "--out", "a.fab", "--seq", "128", "--dtype", "fp16",
-                  "--head-dim", "64", "--causal", "none")
+        place.run("export", "--unsigned", "--out", "a.fab", "--seq", "128", "--dtype", "fp16", "--head-dim", "64", "--causal", "none")
         for other in (["--seq", "999"], ["--dtype", "bf16"], ["--head-dim", "128"],
                       ["--causal", "bottom-right"], ["--gpu", "A100"]):
             refused = place.run("export", "--unsigned", "--out", "b.fab", *other, status=1).stderr
@@ -152,8 +150,7 @@ def records_make_the_bundle_that_a_system_shares():
         tap.equal(len(place.records("records.jsonl")), 1)
         elsewhere(place, "there")
         os.makedirs(os.path.join(place.folder, "share"))
-        place.run("export", "--from-records", "records.jsonl", "--unsigned", "--out",
-                  "share/all.fab")
+        place.run("export", "--from-records", "records.jsonl", "--unsigned", "--out", "share/all.fab")
         place.env["FA_TUNE_SYSTEM"] = os.path.join(place.folder, "share")
         answer = place.json("tune", "--gpu", "L4", *SMALL, "--effort", "cached")["answer"]
         tap.equal((answer["from_system"], answer["origin"]), (True, "predicted"))
@@ -186,8 +183,7 @@ def a_winner_of_several_launches_goes_through_bundles_records_and_systems():
         tap.equal((told["bundle"]["winners"], told["bundle"]["failed"]), (1, 0))
         place.env["FA_TUNE_SYSTEM"] = os.path.join(place.folder, "share")
         answer = place.json("tune", *gradients, "--effort", "cached")["answer"]
-        tap.equal((answer["from_system"], answer["registers"], answer["predicted_us"]),
-                  (True, here["registers"], here["predicted_us"]))
+        tap.equal((answer["from_system"], answer["registers"], answer["predicted_us"]), (True, here["registers"], here["predicted_us"]))
 
 
 def minisign_and_fa_tune_take_each_others_files():

@@ -52,19 +52,15 @@ def a_grid_is_the_product_of_its_lists():
                      "--heads", "8,4", "--heads-kv", "2,4", "--causal", "both,top-left",
                      "--dtype", "bf16", "--layout", "bshd", "--lse")
         tap.equal(len(told), 4 * 3 * 2 * 2 * 3)
-        assert all(p["seq_k"] == 512 and p["dtype"] == "bf16" and p["layout"] == "bshd" and
-                   p["lse"] for p in told)
+        assert all(p["seq_k"] == 512 and p["dtype"] == "bf16" and p["layout"] == "bshd" and p["lse"] for p in told)
         tap.equal({p["seq_q"] for p in told}, {64, 96, 128, 256})
         tap.equal({(p["heads_q"], p["heads_kv"]) for p in told}, {(8, 2), (8, 4), (4, 2), (4, 4)})
         tap.equal(sorted({p["causal"] for p in told}), ["bottom-right", "none", "top-left"])
         # Problems that render the same source stand next to one another.
-        tap.equal([p["causal"] for p in told], sorted((p["causal"] for p in told),
-                                                      key=["none", "bottom-right", "top-left"].index))
-        told = plans(place, "--seq", "64:256:x2", "--tokens", "512", "--hidden", "256",
-                     "--head-dim", "64,128")
+        tap.equal([p["causal"] for p in told], sorted((p["causal"] for p in told), key=["none", "bottom-right", "top-left"].index))
+        told = plans(place, "--seq", "64:256:x2", "--tokens", "512", "--hidden", "256", "--head-dim", "64,128")
         tap.equal([(p["head_dim"], p["heads_q"], p["seq_q"], p["batch"]) for p in told],
-                  [(64, 4, 64, 8), (64, 4, 128, 4), (64, 4, 256, 2),
-                   (128, 2, 64, 8), (128, 2, 128, 4), (128, 2, 256, 2)])
+                  [(64, 4, 64, 8), (64, 4, 128, 4), (64, 4, 256, 2), (128, 2, 64, 8), (128, 2, 128, 4), (128, 2, 256, 2)])
         place.one_backward_config()  # of what other tests compile, too
         backward = ["--operation", "attn_bwd", *TINY, "--causal", "bottom-right", "--head-dim", "64,128", "--seq"]
         for more, values in ((["64"], [64, 128]), (["128", "--head-dim-v", "64"], [64, 64])):  # the first of each is tuned

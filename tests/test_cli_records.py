@@ -56,14 +56,12 @@ def what_is_imported_is_drawn_as_where_it_was_measured():
         tap.has(told, "each winner is proved before it is launched")
         report = place.json("report")
         for there, here in zip(state["report"]["problems"], report["problems"]):
-            tap.equal((here["known_how"], here["configs_tried"]),
-                      ("imported", there["configs_tried"]))
+            tap.equal((here["known_how"], here["configs_tried"]), ("imported", there["configs_tried"]))
             tap.equal(*(sorted((one["peer"], one["median_us"], one["source"])
                                for one in side["baselines"]) for side in (here, there)))
             tap.equal((here["default_us"], here["evidence"], here["compile_ms"]), (there["default_us"], there["evidence"], None))
             for a, b in zip(there["configs"], here["configs"]):
-                tap.equal((b["config"], b["raced"], b["winner"], b["default"]),
-                          (a["config"], a["raced"], a["winner"], a["default"]))
+                tap.equal((b["config"], b["raced"], b["winner"], b["default"]), (a["config"], a["raced"], a["winner"], a["default"]))
                 assert abs(a["median_us"] - b["median_us"]) < 1e-3, (a, b)
                 tap.equal(len(b["samples_us"]), len(a["samples_us"]))
         environment, = report["problems"][0]["environments"]
@@ -74,8 +72,7 @@ def what_is_imported_is_drawn_as_where_it_was_measured():
             tap.equal((here["trials"], here["answer"]["driver_version"]), (json.loads(there)["trials"], None))
 
 
-CLOCKS = {"sm_mhz": 1980, "memory_mhz": 3201, "temperature_c": 41, "throttle": "power cap", "power_limit_w": 700,
-          "driver": "580.159.04"}
+CLOCKS = {"sm_mhz": 1980, "memory_mhz": 3201, "temperature_c": 41, "throttle": "power cap", "power_limit_w": 700, "driver": "580.159.04"}
 
 
 def what_was_measured_under_which_driver_and_clocks_travels_with_every_peer():

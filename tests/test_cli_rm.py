@@ -82,8 +82,7 @@ def winners_of_an_operation_whose_templates_are_gone_are_told_and_reached():
         for choice in (["--gpu", "L40S"], ["--all"]):
             would = place.json("rm", *choice, "--dry-run")
             found = [one for one in would["problems"] if one["problem"] == stored]
-            tap.equal((choice, [(one["gpu"]["name"], one["unread"], one["answer"]) for one in found]),
-                      (choice, [("L40S", True, None)]))
+            tap.equal((choice, [(one["gpu"]["name"], one["unread"], one["answer"]) for one in found]), (choice, [("L40S", True, None)]))
             tap.equal(would["forgotten"]["winners"], len(would["problems"]))
         for choice in (["--gpu", "L4"], ["--operation", "attn_fwd"]):
             assert stored not in [one["problem"] for one in place.json("rm", *choice, "--dry-run")["problems"]], choice

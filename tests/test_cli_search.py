@@ -15,8 +15,7 @@ from serve import Serve, ask
 
 # 50 us at the floor, 302 us at the default config; F and G change nothing.
 VALLEY = {"THREADS": (128, 0.2), "A": (16, 0.15), "B": (8, 0.1), "C": (4, 0.1), "D": (32, 0.1), "E": (2, 0.15)}
-SCRIPT = "device name=NVIDIA_L4 sm=89 sms=58\ntime * 50\n" + "".join(
-    "valley %s %s %s\n" % (name, *valley) for name, valley in VALLEY.items())
+SCRIPT = "device name=NVIDIA_L4 sm=89 sms=58\ntime * 50\n" + "".join("valley %s %s %s\n" % (name, *valley) for name, valley in VALLEY.items())
 MANY = os.path.join(SOURCE, "tests", "specifications", "many.cu")
 SEED = ["--seed", "3"]  # one seed draws the same configs for every problem, which are then compiled once
 SPACE = 4 * (64 - 10) * (64 - 10) * 8 * 8 * 4  # ten pairs of values break each restriction

@@ -80,8 +80,7 @@ def a_model_brings_its_layers_with_prefill_and_decode_or_the_lengths_that_are_gi
                   {(True, 64, "seqused", "none"), (False, None, None, "bottom-right")})
         tap.equal(sorted({p.get("window_left", -1) for p in told}), [-1, 127])
         told = plans(place, "mistral-7b-v0.1", "seq_q=1", "seq_k=512,1024", "batch=2")
-        tap.equal([(p["seq_q"], p["seq_k"], p["batch"], p["window_left"]) for p in told],
-                  [(1, 512, 2, 4095), (1, 1024, 2, 4095)])
+        tap.equal([(p["seq_q"], p["seq_k"], p["batch"], p["window_left"]) for p in told], [(1, 512, 2, 4095), (1, 1024, 2, 4095)])
 
 
 def the_names_of_models_are_taken_as_people_write_them():
@@ -184,8 +183,7 @@ def decoding_is_predicted_to_go_to_the_family_that_splits_keys():
         told = json.loads(place.run("tune", "--gpu", "L4", "--decode", "--seq-k", "8192", "--heads", "32", "--heads-kv",
                                     "8", "--head-dim", "128", "--effort", "predict", "--time", "0.001s", "--jobs", "1",
                                     "--json").stdout)  # the first of the ranking alone is compiled
-        tap.equal((told["answer"]["origin"], told["answer"]["config"]["family"]),
-                  ("predicted", "attn_fwd_splitkv_sm80"))
+        tap.equal((told["answer"]["origin"], told["answer"]["config"]["family"]), ("predicted", "attn_fwd_splitkv_sm80"))
 
 
 tap.main()

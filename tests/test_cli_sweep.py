@@ -96,8 +96,7 @@ def what_was_predicted_is_measured_once_the_gpu_is_here_and_restart_forgets():
     grid = ["sweep", "--gpu", "L4,L40S", "--seq", "64", *TINY]
     with Place(space=TWO, script="no_device\n") as place:
         told = place.json(*grid)
-        tap.equal([(i["asked_gpu"], i["answer"]["origin"]) for i in told["items"]],
-                  [("L4", "predicted"), ("L40S", "predicted")])
+        tap.equal([(i["asked_gpu"], i["answer"]["origin"]) for i in told["items"]], [("L4", "predicted"), ("L40S", "predicted")])
         tap.has(place.run(*grid).stdout, "L40S")
         place.use_fake_driver(L4)
         told = place.json(*grid)
@@ -147,8 +146,7 @@ def something_is_told_while_a_problem_takes_long():
 
 def ctrl_c_keeps_everything():
     with Place(space=TWO, script=L4 + FAST + "fault CAUSAL=1; hang\n") as place:  # the last two problems wait for the signal
-        process = place.start(*FOUR, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, encoding="utf-8")
+        process = place.start(*FOUR, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
         while not process.stderr.readline().startswith("[1/4]"):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)

@@ -96,6 +96,23 @@ TEST(effort_predict_proves_the_best_ranked_alone)
     }
 }
 
+/* By CONSUMER_NEED, of which SHORT takes a third away; a family that has none compiles soonest. */
+TEST(of_configs_that_the_model_cannot_tell_apart_the_soonest_is_first)
+{
+    static const int32_t need[] = {200, 150, 200, 0}, is_short[] = {0, 0, 1, 0};
+    static const double us[] = {100, 101.9, 101, 103}; /* the last is told apart */
+    static fa_candidate candidate[4];
+    const fa_space space = {.candidate = candidate, .count = 4};
+    for (int without = 4; without > 0; without -= 3) {
+        int order[] = {0, 1, 2, 3};
+        for (int i = 0; i < 4; i++)
+            candidate[i].trial = (fa_trial){.predicted_us = us[i], .config = {"", 2 * (i != without),
+                {{"CONSUMER_NEED", need[i]}, {"SHORT", is_short[i]}}}};
+        fa_model_soonest_first(&small_problem, &space, order, 4);
+        CHECK_INT(order[0], without == 1 ? 1 : 2);
+    }
+}
+
 /* The clock falls and rises again by `factor`, by more than the rivals differ; each period cuts probes and race
  * elsewhere. Every other config takes 100 us. */
 static void check_drift(int first_us, int last_us, int step_us, const char *factor, int q_in_regs,
