@@ -264,8 +264,8 @@ static const cli_option_spec specs[] = {
 
     {.kind = KIND_HEADING, .help = "Tuning"},
     {"--effort", IN(EFFORT), KIND_CHOICE, CLI_AT(request.effort), 0, 0, efforts, "HOW",
-     "cached (only look it up), predict (compile and rank), measure (time kernels that are ready, else the whole "
-     "space) or patient (time the whole space again); without it the whole space is timed once"},
+     "cached (only look it up), predict (compile and rank), measure (time kernels that are ready, else what may "
+     "win) or patient (time the whole space); without it what may win is timed once"},
     FLAG("--again", IN(EFFORT), request.again,
          "tune although a winner is stored; recorded trials count"),
     NUMBER("--jobs", IN(TUNE) | IN(SERVE), INTEGER, jobs, 1, 1024, "N",

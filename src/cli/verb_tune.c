@@ -106,7 +106,7 @@ static void print_winner(const fa_answer *answer, int32_t rank, fa_buf *out)
                          ? ". Proved, not timed: without --effort configs are timed.\n"
                      : guessed ? ". The first tune on a machine with that GPU measures.\n"
                      : answer->shortlist_only
-                         ? ". A race of the top few: without --effort the whole space is timed.\n"
+                         ? ". A race of the top few: without --effort all that may win is timed.\n"
                          : ".\n");
 }
 
