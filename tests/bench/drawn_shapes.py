@@ -152,28 +152,28 @@ OPERATIONS = {"forward": (lambda dice: draw_attention(dice, 32768), forward), "b
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("seeds", help="one or several, as 1,2,3")
+    parser.add_argument("seeds", type=lambda text: [int(one) for one in text.split(",")], help="one or several, as 1,2,3")
     parser.add_argument("operations", help="one or several of " + ",".join(OPERATIONS))
     parser.add_argument("count", type=int, nargs="?", default=40)
     parser.add_argument("--from", dest="first", type=int, default=0, help="how many of a seed's problems are left out, as measured before")
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further row is begun after so many")
     parser.add_argument("--out", help="also write the rows as JSON lines")
     options = parser.parse_args()
+    if unknown := set(options.operations.split(",")) - OPERATIONS.keys():
+        parser.error("there is no operation " + ", ".join(sorted(unknown)))
     tables, rows, cache = {}, [], torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-    for table in itertools.product(options.operations.split(","), options.seeds.split(",")):
-        draw, dice = OPERATIONS[table[0]][0], random.Random("%s %s" % table[::-1])
+    for table in itertools.product(options.operations.split(","), options.seeds):
+        draw, dice = OPERATIONS[table[0]][0], random.Random("%d %s" % table[::-1])
         tables[table] = [draw(dice) for _ in range(options.first + options.count)][options.first:]
     print("%s\n| operation, seed: problem | fa_tune us | fastest peer us | / fa_tune | cold s |" % torch.cuda.get_device_name())
-    turns = [(*table, problem) for problems in zip(*tables.values()) for table, problem in zip(tables, problems)]
-    for kind, seed, problem in in_time(turns, options.seconds):
-        row = {"operation": kind, "seed": int(seed), **problem, **OPERATIONS[kind][1](problem, cache)}
+    for kind, seed, problem in in_time([(*table, problem) for problems in zip(*tables.values()) for table, problem in zip(tables, problems)], options.seconds):
+        row = {"operation": kind, "seed": seed, **problem, **OPERATIONS[kind][1](problem, cache)}
         peers = {name: row[name] for name in ("pytorch-fa2", "pytorch-cudnn", "flash-attention-4", "fa3", "cublas", "torch", "torch.compile") if name in row}
         if not peers:
             print("| %s, %s: %s | %.1f | no peer takes it" % (kind, seed, problem, row["fa_tune"]), flush=True)
             continue
         name = min(peers, key=peers.get)
-        row["fastest"] = peers[name]
-        rows.append(row)
+        rows.append({**row, "fastest": peers[name]})
         training.finish(rows, [], options.out)  # a table that is cut short keeps its rows
         print("| %s, %s: %s | %.1f | %s %.1f | %.3f | %.1f | %s" % (
             kind, seed, " ".join("%s=%s" % item for item in problem.items()), row["fa_tune"], name, peers[name], peers[name] / row["fa_tune"],
