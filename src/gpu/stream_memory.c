@@ -342,8 +342,7 @@ int fa_stream_memory_take(fa_stream_memory *memory, fa_stream stream,
     fa_stream_lease lease = {.stream = stream};
     FA_RETURN_IF_FORKED(diag);
     cu_result result = driver->stream_capture(stream, &status, &capture, &graph, NULL, NULL);
-    if (result !=
-        CU_OK) /* the default stream's, too, while another is captured: it takes no launch */
+    if (result != CU_OK) /* also of the default stream while another one is captured */
         return fa_driver_fail(driver, result, "cuStreamGetCaptureInfo", diag,
                               "asking whether a stream is captured");
     if (status == CU_CAPTURE_ACTIVE)
