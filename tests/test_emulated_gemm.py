@@ -46,7 +46,7 @@ class Case:
         tiles = -(-self.m // (m * self.cluster[0])) * -(-self.n // (n * self.cluster[1]))
         # A few of Hopper's blocks take all tiles, and cut what would not come out even.
         blocks = {REFERENCE: 3, HOPPER: (3 + self.seed % 3 if self.splits > 1 else tiles if self.cluster[2] > 1 else min(tiles, 2)) * self.cluster[0] * self.cluster[1] * self.cluster[2]}.get(self.kernel, tiles)
-        shared = 0 if self.kernel == REFERENCE else stages * (m + n) * k * 2 + ({64: 8208, 192: 12304}.get(self.config[self.turned] * (self.splits > 0), 16400) + 16 * stages if self.kernel == HOPPER else 0)
+        shared = 0 if self.kernel == REFERENCE else stages * (m + n) * k * 2 + ({256: 8208, 512: 12304}.get(self.threads(), 16400) + 16 * stages if self.kernel == HOPPER else 0)
         return [self.m, self.n, self.k, self.gap, self.threads(), shared, blocks, self.splits, self.seed]
 
 

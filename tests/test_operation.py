@@ -247,7 +247,7 @@ def attention_backward_for_hopper_compiles_as_it_was_meant():
 def short_gradients_are_launched_alike_within_a_bucket():
     with Place(space=None) as place:
         launches = [{(row["config"]["family"], str(row["config"]["tunables"])): (row["status"], row["smem_bytes"])
-                     for row in place.json("explain", "--operation", "attn_bwd", "--gpu", "H200", "--exact", "--causal", "--seq-q", q, "--seq-k", k)["configs"] if row["config"]["family"][9:14] in ("short", "ring_")}
+                     for row in place.json("explain", "--operation", "attn_bwd", "--gpu", "H200", "--exact", "--causal", "--seq-q", q, "--seq-k", k)["configs"] if row["config"]["family"] in ("attn_bwd_short_sm90a", "attn_bwd_ring_sm90a")}
                     for q, k in (("124", "124"), ("128", "128"), ("135", "125"))]   # all of the bucket of 128
         assert launches[0] and launches[1:] == launches[:2], launches
 

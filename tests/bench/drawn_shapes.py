@@ -153,16 +153,16 @@ OPERATIONS = {"forward": (lambda dice: draw_attention(dice, 32768), forward), "b
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("seeds", type=lambda text: [int(one) for one in text.split(",")], help="one or several, as 1,2,3")
-    parser.add_argument("operations", help="one or several of " + ",".join(OPERATIONS))
+    parser.add_argument("operations", type=lambda text: text.split(","), help="one or several of " + ",".join(OPERATIONS))
     parser.add_argument("count", type=int, nargs="?", default=40)
     parser.add_argument("--from", dest="first", type=int, default=0, help="how many of a seed's problems are left out, as measured before")
     parser.add_argument("--seconds", type=float, default=math.inf, help="no further row is begun after so many")
     parser.add_argument("--out", help="also write the rows as JSON lines")
     options = parser.parse_args()
-    if unknown := set(options.operations.split(",")) - OPERATIONS.keys():
+    if unknown := set(options.operations) - OPERATIONS.keys():
         parser.error("there is no operation " + ", ".join(sorted(unknown)))
     tables, rows, cache = {}, [], torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-    for table in itertools.product(options.operations.split(","), options.seeds):
+    for table in itertools.product(options.operations, options.seeds):
         draw, dice = OPERATIONS[table[0]][0], random.Random("%d %s" % table[::-1])
         tables[table] = [draw(dice) for _ in range(options.first + options.count)][options.first:]
     print("%s\n| operation, seed: problem | fa_tune us | fastest peer us | / fa_tune | cold s |" % torch.cuda.get_device_name())
